@@ -23,9 +23,10 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import first_names
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import UNSPENT, Usage
+from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.export.actions import answer_of, call_of, clean, facts_of
 from pytest_intercode.export.source import Brief, Source
-from pytest_intercode.system.files import writing
+from pytest_intercode.system.files import is_packed, writing
 
 __all__ = ["write"]
 
@@ -39,8 +40,13 @@ def write(source: Source, output: Path) -> None:
     """Write every try of a results file into one log.
 
     Raises:
-        ConfigurationError: the output cannot be written.
+        ConfigurationError: the output cannot be written, or is to be packed with gzip.
     """
+    if is_packed(output):
+        raise ConfigurationError(
+            f"--output={output}: inspect_ai reads no log with gzip; name it .eval, which is "
+            "packed, or .json"
+        )
     write_as = _write_json if output.suffix.lower() == ".json" else _write_archive
     with writing(output, option="--output") as file:
         write_as(source, file)

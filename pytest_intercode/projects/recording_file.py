@@ -152,7 +152,7 @@ def write_file(
     size = packed.tell()
     if size > MAX_SIZE or len(text) > _MAX_UNPACKED:
         raise ConfigurationError(f"{path}: {_describe_size(size, lines)}")
-    with writing(path) as target:
+    with writing(path, packed=True) as target:
         target.write(packed.getvalue())
 
 

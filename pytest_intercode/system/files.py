@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import IO, BinaryIO, Literal, Protocol, TypeAlias
+from typing import IO, BinaryIO, Literal, Protocol, TypeAlias, cast
 
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.system.platform import try_lock
@@ -23,8 +23,11 @@ __all__ = [
     "bundled_folder",
     "cache_folder",
     "check_writable",
+    "holds_results",
+    "is_packed",
     "is_results",
     "locked",
+    "open_unpacked",
     "read_bounded",
     "replace_and_keep",
     "same_file",
@@ -98,8 +101,6 @@ def write_file(
             results of a run that are not to be replaced.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
-    if path.suffix.lower() == ".gz":
-        data = gzip.compress(data, mtime=0)
     notes: list[str] = []
     with writing(path, option=option, existing=existing, notes=notes) as file:
         file.write(data)
@@ -113,6 +114,7 @@ def writing(
     option: str = "",
     existing: Existing = "protect",
     notes: list[str] | None = None,
+    packed: bool = False,
 ) -> Iterator[BinaryIO]:
     """Open a file at a path that the user named, as :func:`write_file` does, to write it in parts.
 
@@ -124,25 +126,37 @@ def writing(
         option: see there.
         existing: see there.
         notes: gets a line for people, if what was there was kept under another name.
+        packed: what is written is packed already.
     """
+    packs = is_packed(path) and not packed
     target = f"{option}={path}" if option else f"{path}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
-            with path.open("wb") as file:  # a folder says so itself
-                yield file
+            with path.open("wb") as device, _packing(device, packs) as content:  # or a folder
+                yield content
             return
         if _is_in_use(path):
             raise ConfigurationError(f"{target}: a run writes to this file; name another one")
-        if existing == "protect" and _holds_results(path):
+        if existing == "protect" and holds_results(path):
             raise ConfigurationError(
                 f"{target}: this file holds the results of a run, which would be lost; name "
                 "another file"
             )
-        with _replacing(Path(os.path.realpath(path)), existing == "keep", notes) as file:
-            yield file
+        place = Path(os.path.realpath(path))
+        with _replacing(place, existing == "keep", notes) as file, _packing(file, packs) as content:
+            yield content
     except OSError as error:
         raise ConfigurationError(f"{target}: cannot be written: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _packing(file: BinaryIO, packs: bool) -> Iterator[BinaryIO]:
+    if not packs:
+        yield file
+        return
+    with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+        yield cast("BinaryIO", packed)
 
 
 class _NothingToWrite(Exception):
@@ -198,7 +212,7 @@ def read_bounded(path: Readable, max_bytes: int) -> bytes | None:
     with path.open("rb") as packed:
         if os.fstat(packed.fileno()).st_size > max_bytes:
             return None
-        file = gzip.GzipFile(fileobj=packed) if path.suffix.lower() == ".gz" else packed
+        file = gzip.GzipFile(fileobj=packed) if is_packed(path) else packed
         chunks = []
         size = 0
         while chunk := file.read(_CHUNK):
@@ -207,6 +221,16 @@ def read_bounded(path: Readable, max_bytes: int) -> bytes | None:
                 return None
             chunks.append(chunk)
     return b"".join(chunks)
+
+
+def open_unpacked(path: Path) -> BinaryIO:
+    """Open a file to read its bytes, unpacked if its name ends with ``.gz``."""
+    return cast("BinaryIO", gzip.open(path)) if is_packed(path) else path.open("rb")
+
+
+def is_packed(path: Readable) -> bool:
+    """Whether a file is packed with gzip, by its name."""
+    return path.suffix.lower() == ".gz"
 
 
 def locked(file: int) -> bool:
@@ -227,11 +251,12 @@ def _is_in_use(path: Path) -> bool:
     return False  # there is no such file, or it may not be read
 
 
-def _holds_results(path: Path) -> bool:
+def holds_results(path: Path) -> bool:
+    """Whether a path is of a file that begins as our results files do."""
     with contextlib.suppress(OSError, EOFError, zlib.error):
-        packed = path.suffix.lower() == ".gz"
-        with gzip.open(path) if packed else path.open("rb") as file:
-            return file.read(len(RESULTS_BEGINNING)) == RESULTS_BEGINNING
+        if path.is_file():  # what is read from a pipe is gone
+            with open_unpacked(path) as file:
+                return file.read(len(RESULTS_BEGINNING)) == RESULTS_BEGINNING
     return False  # there is no such file, or it may not be read
 
 

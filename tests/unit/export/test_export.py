@@ -437,6 +437,26 @@ def test_defaults_lie_beside_the_results(
         assert (said.out, said.err) == (f"{tmp_path / made}: 1 episode, as {name}\n", "")
 
 
+def test_an_output_is_packed_where_its_name_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = write(tmp_path / "r.jsonl", row(), row(1))
+    export(results, "jsonl", tmp_path / "plain.jsonl")
+    for name in ("a.jsonl.gz", "b.JSONL.GZ"):
+        packed = tmp_path / name
+        assert main(["export", str(results), "--format=jsonl", f"--output={packed}"]) == 0
+        assert gzip.decompress(packed.read_bytes()) == (tmp_path / "plain.jsonl").read_bytes()
+    assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.JSONL.GZ").read_bytes()
+    capsys.readouterr()
+    packed = tmp_path / "log.json.gz"  # which inspect_ai would not read
+    assert main(["export", str(results), "--format=inspect", f"--output={packed}"]) == 1
+    assert capsys.readouterr().err == (
+        f"pytest-intercode: --output={packed}: inspect_ai reads no log with gzip; name it .eval, "
+        "which is packed, or .json\n"
+    )
+    assert not packed.exists()
+
+
 def test_what_goes_into_a_pipe_is_alone_there(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
