@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_intercode.cli.printing import say, warn
 from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.system.files import same_file, write_file
+from pytest_intercode.system.files import same_file, writing
 
 if TYPE_CHECKING:
     from pytest_intercode.results.merging import Merged
@@ -48,7 +48,8 @@ def run(options: argparse.Namespace) -> int:
             they are not all shards of one run, or the output is an input, is there already or
             cannot be written.
     """
-    from pytest_intercode.results.files import read_records, to_text
+    from pytest_intercode.results.files import read_records
+    from pytest_intercode.results.format import to_line
     from pytest_intercode.results.merging import check_shards, merge
 
     output: Path = options.out.expanduser()
@@ -68,8 +69,9 @@ def run(options: argparse.Namespace) -> int:
     _warn_of_mixed(
         "profile", [(path, record.profile) for path, records in files for record in records]
     )
-    content = to_text(merged.records)
-    write_file(output, content, existing="replace" if options.force else "keep")
+    with writing(output, existing="replace" if options.force else "keep") as file:
+        for record in merged.records:
+            file.write(f"{to_line(record)}\n".encode())
     _print_counts(output, paths, merged)
     return 0
 

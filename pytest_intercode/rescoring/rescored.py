@@ -110,8 +110,11 @@ def rescore(
     task_of = tasks if callable(tasks) else partial(task_among, list(tasks))
     rescored = Rescored()
     for number, episode in enumerate(episodes):
-        location = f"{file}, row {number}"
-        record = episode if isinstance(episode, EpisodeRecord) else from_row(episode, location)
+        if isinstance(episode, EpisodeRecord):
+            record, location = episode, ", ".join(filter(None, (file, f"task {episode.task.id}")))
+        else:
+            location = ", ".join(filter(None, (file, f"row {number}")))
+            record = from_row(episode, location)
         if record.superseded or not record.graded:
             rescored.records.append(record)
             rescored.left += 1

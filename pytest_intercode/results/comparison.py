@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -17,7 +17,7 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import first_names, pluralize
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.results.files import read_records
+from pytest_intercode.results.files import iterate_records
 from pytest_intercode.results.recorded import comparable_query
 from pytest_intercode.results.summary import (
     Grouping,
@@ -263,7 +263,11 @@ def read_run(path: Path, warn: Callable[[str], None]) -> Run:
     Raises:
         ConfigurationError: it is not a results file, or holds no episode.
     """
-    tries = counted_tries(read_records(path, warn))
+    # What an agent did and saw is compared; its end state, which may be much more, is not.
+    tries = counted_tries(
+        replace(record.without_trajectory(), turns=record.turns)
+        for record in iterate_records(path, warn)
+    )
     if not tries:
         raise ConfigurationError(f"{path}: holds no recorded episode")
     return Run(path, tries)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import contextlib
 import errno
-import gzip
 import io
 import json
 import os
@@ -19,14 +18,17 @@ import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.format import from_row, to_line
 from pytest_intercode.system.files import (
     RESULTS_BEGINNING,
+    holds_results,
+    is_packed,
     locked,
+    open_unpacked,
     read_bounded,
     replace_and_keep,
 )
@@ -36,6 +38,7 @@ __all__ = ["ResultsFile", "iterate_records", "read_records", "read_results", "to
 
 _BEGINNING = RESULTS_BEGINNING.decode()
 _MAX_SIZE = 2 * 1024**3  # bytes, unpacked
+_Decoder = codecs.getincrementaldecoder("utf-8")
 _FENCED = re.compile(r"```(?:bash|sh|shell)?\s+(.*?)\s*(?:```)?", re.DOTALL | re.IGNORECASE)
 
 
@@ -50,7 +53,7 @@ def read_records(path: Path, warn: Callable[[str], None] | None = None) -> list[
     Raises:
         ConfigurationError: it cannot be read, or is not a results file.
     """
-    return [from_row(row, f"{path}, row {index}") for index, row in enumerate(_rows(path, warn))]
+    return list(iterate_records(path, warn))
 
 
 def iterate_records(
@@ -65,13 +68,8 @@ def iterate_records(
     Raises:
         ConfigurationError: it cannot be read, or is not a results file; while it is iterated over.
     """
-    with _reading(path), _opened(path) as file:
-        is_results = path.is_file() and file.read(len(RESULTS_BEGINNING)) == RESULTS_BEGINNING
-    if not is_results:  # InterCode's are one value of JSON
-        yield from read_records(path, warn)
-        return
-    for index, row in enumerate(_parse_lines(path, _lines(path), warn)):
-        yield from_row(row, f"{path}, row {index}")
+    for place, row in _rows(path, warn):
+        yield from_row(row, place)
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -79,14 +77,15 @@ def _lines(path: Path) -> Iterator[str]:
     size = 0
     with contextlib.ExitStack() as stack:
         with _reading(path):
-            file = stack.enter_context(_opened(path))
+            file = stack.enter_context(open_unpacked(path))
         while True:
             with _reading(path):
                 line = file.readline(_MAX_SIZE - size + 1)
                 size += len(line)
                 if size > _MAX_SIZE:
                     raise _too_large(path)
-                text = line.decode("utf-8")
+                # A truncated last line may end within a character.
+                text = _Decoder().decode(line, final=line.endswith(b"\n"))
             if not line:
                 return
             yield text
@@ -102,9 +101,10 @@ def read_results(path: Path, warn: Callable[[str], None] | None = None) -> list[
     Raises:
         ConfigurationError: it cannot be read, or is not a results file.
     """
-    rows = _rows(path, warn)
-    for index, row in enumerate(rows):
-        from_row(row, f"{path}, row {index}")
+    rows = []
+    for place, row in _rows(path, warn):
+        from_row(row, place)
+        rows.append(row)
     return rows
 
 
@@ -128,28 +128,30 @@ def _reading(path: Path) -> Iterator[None]:
         raise ConfigurationError(f"{path}: cannot be read: {error}") from None
 
 
-def _opened(path: Path) -> BinaryIO:
-    return cast("BinaryIO", gzip.open(path)) if _is_packed(path) else path.open("rb")
+def _rows(path: Path, warn: Callable[[str], None] | None) -> Iterator[tuple[str, Any]]:
+    """Yield the place (``file:line`` or ``file, row N``) and the object of each episode.
 
-
-def _is_packed(path: Path) -> bool:
-    return path.suffix.lower() == ".gz"
-
-
-def _rows(path: Path, warn: Callable[[str], None] | None) -> list[Any]:
-    with _reading(path):  # a truncated last line may end within a character
+    A file of ours is read line by line; InterCode's are one value of JSON.
+    """
+    if holds_results(path):
+        yield from _parse_lines(path, _lines(path), warn)
+        return
+    with _reading(path):
         data = read_bounded(path, _MAX_SIZE)
         if data is None:
             raise _too_large(path)
-        text = codecs.getincrementaldecoder("utf-8")().decode(data, final=warn is None)
+        text = _Decoder().decode(data, final=warn is None)
     try:
         whole = json.loads(text)
     except (ValueError, RecursionError) as error:
         # A line of our own format, and not InterCode's indented file.
         if isinstance(error, json.JSONDecodeError) or text.lstrip().startswith('{"'):
-            return list(_parse_lines(path, io.StringIO(text, newline="\n"), warn))
+            yield from _parse_lines(path, io.StringIO(text, newline="\n"), warn)
+            return
         raise ConfigurationError(f"{path}: not JSON: {json_problem(error)}") from None
-    return [_with_turn_history(episode) for episode in _episodes(whole)]
+    for index, episode in enumerate(_episodes(whole)):
+        place = f"{path}:1" if episode is whole else f"{path}, row {index}"
+        yield place, _with_turn_history(episode)
 
 
 def _too_large(path: Path) -> ConfigurationError:
@@ -160,11 +162,12 @@ def _too_large(path: Path) -> ConfigurationError:
 
 def _parse_lines(
     path: Path, lines: Iterable[str], warn: Callable[[str], None] | None
-) -> Iterator[Any]:
-    """Yield the objects of a file's lines; call ``warn``, if given, for a truncated last one."""
+) -> Iterator[tuple[str, Any]]:
+    """Yield place and object of each line; call ``warn``, if given, for a truncated last one."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
+        place = f"{path}:{number}"
         try:
             row = json.loads(line.removesuffix("\n"))
         except (ValueError, RecursionError) as error:
@@ -173,16 +176,16 @@ def _parse_lines(
             is_results = number > 1 or line.startswith(_BEGINNING)
             if truncated and is_results and warn is not None:
                 warn(
-                    f"{path}:{number}: the last line is truncated: its run was killed, or is "
+                    f"{place}: the last line is truncated: its run was killed, or is "
                     "writing it; it is left out"
                 )
                 return
             hint = " (the last line is truncated: its run was killed; delete it)"
             raise ConfigurationError(
-                f"{path}:{number}: not JSON: {json_problem(error)}"
+                f"{place}: not JSON: {json_problem(error)}"
                 f"{hint if truncated and number > 1 else ''}"
             ) from None
-        yield row
+        yield place, _with_turn_history(row)
 
 
 # -- the shapes of InterCode's files
@@ -275,7 +278,7 @@ class ResultsFile:
     def __init__(
         self, path: Path, *, resume: bool = False, option: str = "--intercode-results"
     ) -> None:
-        if _is_packed(path):
+        if is_packed(path):
             raise ConfigurationError(
                 f"{option}={path}: rows are appended to this file, so it is not packed; name one "
                 "without .gz, and pack it once the run is over"

@@ -138,7 +138,7 @@ def test_one_of_several_agents_got_worse(
     [
         (["a.jsonl", "no.jsonl"], "no.jsonl: there is no such results file"),
         (["a.jsonl", "empty.jsonl"], "empty.jsonl: holds no recorded episode"),
-        (["a.jsonl", "bad.jsonl"], "bad.jsonl, row 0: not a recorded episode: "),
+        (["a.jsonl", "bad.jsonl"], "bad.jsonl:1: not a recorded episode: "),
         (["a.jsonl", "./a.jsonl"], "a.jsonl: this is the same file; name the results of two runs"),
         (["a.jsonl", "b.jsonl", "--output=b.jsonl"], "--output=b.jsonl: this is one of the runs"),
         (["a.jsonl", "b.jsonl", "--output=a.jsonl/x"], "--output=a.jsonl/x: cannot be written: "),

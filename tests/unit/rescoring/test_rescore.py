@@ -477,9 +477,9 @@ def test_the_suite_is_found_by_the_node_id(folder: Path) -> None:
         (["my_reward.py"], "my_reward.py:1: not JSON: Expecting value"),
         (["."], ".: cannot be read: it is a folder, a file is needed"),
         (["empty.jsonl"], "empty.jsonl: holds no recorded episode"),
-        (["list.jsonl"], "list.jsonl, row 0: not a recorded episode: end_state is not an object"),
-        (["text.jsonl"], "text.jsonl, row 0: not a recorded episode: reward is not a number"),
-        (["loose.jsonl"], "loose.jsonl, row 0: its profile is neither strict nor paper"),
+        (["list.jsonl"], "list.jsonl:1: not a recorded episode: end_state is not an object"),
+        (["text.jsonl"], "text.jsonl:1: not a recorded episode: reward is not a number"),
+        (["loose.jsonl"], "loose.jsonl, task t-1: its profile is neither strict nor paper"),
         (["run.jsonl", "--output", "./run.jsonl"], "--output=run.jsonl: this is the run itself; "),
         (
             ["run.jsonl", "--output", "my_reward.py/x"],
@@ -541,7 +541,7 @@ def test_profile_or_function(folder: Path, capsys: pytest.CaptureFixture[str]) -
 )
 def test_a_row_has_its_form(tmp_path: Path, more: dict[str, Any], said: str) -> None:
     write(tmp_path / "run.jsonl", {**row(), **more})
-    with pytest.raises(ConfigurationError, match=r"run\.jsonl, row 0: not a recorded .*" + said):
+    with pytest.raises(ConfigurationError, match=r"run\.jsonl:1: not a recorded .*" + said):
         read_results(tmp_path / "run.jsonl")
 
 

@@ -366,7 +366,7 @@ def test_nothing_recorded(tmp_path: Path, text: str) -> None:
     ("name", "content", "message"),
     [
         ("no.jsonl", None, ": there is no such results file"),
-        ("run.jsonl", b"{}\nx\n", ":2: not JSON: Expecting value"),
+        ("run.jsonl", b"{}\nx\n", ":1: not a recorded episode: it has no task_id"),
         ("run.jsonl", b"\xff", ": cannot be read: 'utf-8' codec"),
         ("run.gz", b"plain", ": cannot be read: Not a gzipped file"),
         ("run.gz", gzip.compress(b"[]", mtime=0)[:10] + b"\xff" * 20, ": cannot be read: Error -3"),
@@ -375,12 +375,12 @@ def test_nothing_recorded(tmp_path: Path, text: str) -> None:
             gzip.compress(b"[]" * 99, mtime=0)[:-4],
             ": cannot be read: Compressed file ended",
         ),
-        ("run.json", b"5", ", row 0: not a recorded episode: it is not an object"),
+        ("run.json", b"5", ":1: not a recorded episode: it is not an object"),
         ("run.json", b"[1]", ", row 0: not a recorded episode: it is not an object"),
         (
             "run.json",
             b'{"foo": 1}',
-            ", row 0: not a recorded episode: it has no task_id",
+            ":1: not a recorded episode: it has no task_id",
         ),
         ("run.json", b'{"a": {}}', ", row 0: not a recorded episode: it has no task_id"),
         (
@@ -396,7 +396,7 @@ def test_nothing_recorded(tmp_path: Path, text: str) -> None:
         (
             "run.json",
             json.dumps({"turn_history": {"actions": [1]}, "task_id": 0}).encode(),
-            ", row 0: not a recorded episode: turn_history.actions[0] is not a string",
+            ":1: not a recorded episode: turn_history.actions[0] is not a string",
         ),
     ],
 )
@@ -453,7 +453,7 @@ def test_values_that_nobody_writes(tmp_path: Path, change: dict[str, Any], said:
     path.write_text(json.dumps({**_recorded(0), **change}) + "\n")
     with pytest.raises(ConfigurationError) as caught:
         read_records(path)
-    assert str(caught.value).startswith(f"{path}, row 0: not a recorded episode: {said}")
+    assert str(caught.value).startswith(f"{path}:1: not a recorded episode: {said}")
     assert "\n" not in str(caught.value)
 
 

@@ -249,7 +249,7 @@ def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="there is no such results file"):
         read_history([tmp_path / "missing.jsonl"])
     (folder / "empty.jsonl").write_text('{"a": 1}\n')
-    with pytest.raises(ConfigurationError, match=r"empty\.jsonl, row 0: not a recorded episode"):
+    with pytest.raises(ConfigurationError, match=r"empty\.jsonl:1: not a recorded episode"):
         read_history([folder])
 
 

@@ -197,7 +197,7 @@ def test_intercodes_own_file_is_not_truncated(tmp_path: Path) -> None:
 def test_a_value_of_the_wrong_kind(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text(json.dumps({**_row(), **change}) + "\n")
-    with pytest.raises(ConfigurationError, match=f"row 0: not a recorded episode: {said}$"):
+    with pytest.raises(ConfigurationError, match=f":1: not a recorded episode: {said}$"):
         read_results(path)
 
 
