@@ -251,7 +251,8 @@ class ResultsFile:
 
     The file is locked while it is open, by a lock that the system releases when the process is
     gone, and ends with a whole row at any time. Nothing here raises once it is open: what cannot be
-    written is kept, and written as soon as it can be.
+    written is kept, and written as soon as it can be. An interrupt may come at any moment: a row is
+    in the file, or waits.
 
     Nothing that is there is ever lost. A file with content is left as it is until there is a
     record; then it gets a numbered name, and a new file with that record takes its place.
@@ -263,7 +264,6 @@ class ResultsFile:
 
     Attributes:
         path: the file; another one next to it, if the file was replaced while it was open.
-        written: how many records were written here.
         notes: lines for people: the last line was truncated, what was there has another name, the
             file was removed meanwhile.
         untouched: what is there is of an earlier run, and no record was written yet.
@@ -285,7 +285,7 @@ class ResultsFile:
             )
         self.path = path
         self._option = option
-        self.written = 0
+        self._given = 0
         self.notes: list[str] = []
         self.problem = ""
         self.lost = False
@@ -310,6 +310,11 @@ class ResultsFile:
             raise
 
     @property
+    def written(self) -> int:
+        """How many records were written here."""
+        return self._given - len(self._waiting)
+
+    @property
     def unwritten(self) -> int:
         """How many records wait to be written."""
         return len(self._waiting)
@@ -317,22 +322,19 @@ class ResultsFile:
     def write(self, line: str) -> None:
         """Append a record as :func:`to_line` wrote it; see ``problem`` for whether it is there."""
         self._waiting.append(f"{line}\n".encode())
+        self._given += 1
         self.retry()
 
     def retry(self) -> None:
         """Write what waits; afterwards ``problem`` says why not all of it is written, if so."""
         try:
             if self.untouched and self._waiting:
-                self._begin(self._waiting[0])
-                del self._waiting[0]
-                self.written += 1
+                self._begin()
             self.lost = True
             self._follow()
             self.lost = False
             while self._waiting:
-                self._append(self._waiting[0])
-                del self._waiting[0]
-                self.written += 1
+                self._append()
             self.problem = ""
         except OSError as error:
             self.problem = error.strerror or str(error)
@@ -391,29 +393,32 @@ class ResultsFile:
                 "can be made next to it, as its folder cannot be written to; name another file"
             )
 
-    def _begin(self, row: bytes) -> None:
+    def _begin(self) -> None:
         """Put a new file with its first row in the place of what is there, which is kept."""
         path = Path(os.path.realpath(self.path))
         new = path.with_name(f".intercode-{secrets.token_hex(8)}")
         file = self._open(new, os.O_CREAT | os.O_EXCL)
         try:
             os.chmod(file, os.fstat(self._file).st_mode & 0o7777)  # noqa: PTH101  a descriptor
-            _write_all(file, row)
+            _write_all(file, self._waiting[0])
             self.notes += replace_and_keep(new, path)
         except BaseException:
             os.close(file)
             new.unlink(missing_ok=True)
             raise
-        os.close(self._file)
-        self._file, self.untouched = file, False
+        previous, self._file = self._file, file
+        self.untouched = False
+        del self._waiting[0]
+        os.close(previous)
 
-    def _append(self, row: bytes) -> None:
-        """Write a row whole, or leave the file as it was."""
-        end = os.fstat(self._file).st_size
+    def _append(self) -> None:
+        """Write the first row that waits whole, or leave the file as it was."""
+        row, end = self._waiting[0], os.fstat(self._file).st_size
         try:
             _write_all(self._file, row)
-        except OSError:
-            if self._regular:
+            del self._waiting[0]
+        except BaseException:
+            if self._regular and self._waiting and self._waiting[0] is row:
                 os.ftruncate(self._file, end)
             raise
 
@@ -430,7 +435,7 @@ class ResultsFile:
         except OSError:
             return  # its folder may not be looked into any more, and writing may work
         moved = status.st_nlink > 0
-        path = self.path
+        path = original = self.path
         if path.exists():
             path = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
         try:
@@ -443,13 +448,13 @@ class ResultsFile:
             os.close(file)
             path.unlink(missing_ok=True)
             raise
-        os.close(self._file)
+        previous, self.path, self._file = self._file, path, file
+        os.close(previous)
         happened = "moved" if moved else "removed"
         self.notes.append(
-            f"{self.path}: was {happened if path == self.path else 'replaced'} while the run wrote "
+            f"{original}: was {happened if path == original else 'replaced'} while the run wrote "
             f"to it; all of its rows are in {path}"
         )
-        self.path, self._file = path, file
 
 
 def _copy(source: int, target: int) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.results import files
 from pytest_intercode.results.files import ResultsFile, read_records
 from pytest_intercode.results.format import from_row, to_line
 from pytest_intercode.system.files import write_file
@@ -99,6 +103,48 @@ def test_a_full_disk_leaves_whole_rows_and_what_waits_is_written_later(tmp_path:
     assert (file.written, file.unwritten, file.problem) == (4, 0, "")
     assert _ids(path) == ["1", "2", "3", "4"]
     file.close()
+
+
+@contextmanager
+def _interrupt_at(count: int) -> Iterator[None]:
+    """Raise KeyboardInterrupt before that bytecode, of those that run while rows are written."""
+    countdown = itertools.count(count, -1)
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+        if frame.f_code.co_filename != files.__file__ or frame.f_code.co_name == "write":
+            return None  # what was not taken yet cannot be written
+        frame.f_trace_opcodes = True
+        if event == "opcode" and next(countdown) == 1:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def test_an_interrupt_at_any_moment_leaves_each_row_once(tmp_path: Path) -> None:
+    for count in itertools.count(1):
+        file = ResultsFile(tmp_path / f"{count}.jsonl")
+        numbers: list[int] = []
+        try:
+            with _interrupt_at(count):
+                for number in range(3):
+                    numbers.append(number)
+                    file.write(_line(number))
+        except KeyboardInterrupt:
+            whole = file.path.read_bytes()
+            assert whole.endswith(b"\n") or not whole
+        else:
+            break
+        file.retry()
+        assert _ids(file.path) == [str(number) for number in numbers], count
+        assert (file.written, file.unwritten) == (len(numbers), 0)
+        file.close()
+    assert count > 100
 
 
 def test_a_device_that_is_full_is_named(tmp_path: Path) -> None:
