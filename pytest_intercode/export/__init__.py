@@ -25,6 +25,7 @@ class Format(NamedTuple):
         help: what it is, in a few words.
         module: the module that writes it, by ``write(source, output)``.
         folder: the output is a folder, with a file for each episode.
+        has_tools: actions are calls of tools.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Format(NamedTuple):
     help: str
     module: str
     folder: bool = False
+    has_tools: bool = True
 
 
 FORMATS: Mapping[str, Format] = {
@@ -39,7 +41,13 @@ FORMATS: Mapping[str, Format] = {
     for entry in (
         Format("atif", ".atif", "a folder of trajectories (ATIF 1.7)", "atif", folder=True),
         Format("inspect", ".eval", "inspect_ai's log, .eval or .json", "inspect_log"),
-        Format("jsonl", ".chat.jsonl", "chat messages and the reward, a line an episode", "chat"),
+        Format(
+            "jsonl",
+            ".chat.jsonl",
+            "chat messages and the reward, a line an episode",
+            "chat",
+            has_tools=False,
+        ),
     )
 }
 
@@ -67,7 +75,8 @@ def export(
         results: the results file, ours or InterCode's.
         format_name: one of :data:`FORMATS`.
         output: the file, or the folder, to write; what is there is replaced.
-        warn: called with one line if the file's last line is truncated; it is left out, then.
+        warn: called with one line if the file's last line is truncated, which is left out then, and
+            for each environment whose tool is not known here.
 
     Returns:
         How many episodes were written.
@@ -76,9 +85,18 @@ def export(
         ConfigurationError: the format is not known, the file is not a results file or holds no
             episode, or the output cannot be written.
     """
+    from pytest_intercode.environments.registry import is_builtin, is_environment
     from pytest_intercode.export.source import Source
 
-    module = import_module(f"{__name__}.{format_of(format_name).module}")
+    export_format = format_of(format_name)
+    module = import_module(f"{__name__}.{export_format.module}")
     source = Source(results, warn)
+    if warn is not None and export_format.has_tools:
+        for name in source.environments:
+            if name and not (is_builtin(name) or is_environment(name)):  # old files name none
+                warn(
+                    f"{results}: the environment {name!r} is not known to commands, which read no "
+                    "conftest.py; its actions are exported as calls of the tool execute"
+                )
     module.write(source, output)
     return len(source)

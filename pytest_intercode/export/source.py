@@ -65,6 +65,7 @@ class Source:
     Attributes:
         path: the file.
         briefs: what is known of each try.
+        environments: the names of their environments.
         modified: when the file was last written to, in UTC.
         digest: changes with the tries; 40 hexadecimal digits.
 
@@ -93,6 +94,7 @@ class Source:
         }
         self._length = 1 + max(self._brief_by_index)
         self.briefs = tuple(self._brief_by_index.values())
+        self.environments = tuple(dict.fromkeys(key.task.env for key in counting))
         self.modified = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
         self.digest = hashlib.sha1(repr(self.briefs).encode("utf-8", "replace")).hexdigest()
 

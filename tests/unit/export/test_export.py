@@ -457,6 +457,20 @@ def test_an_output_is_packed_where_its_name_says_so(
     assert not packed.exists()
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_tool_that_is_not_known_to_commands_is_named(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [KINDS["own environment"], KINDS["ic_bash"], KINDS["swe"], KINDS["InterCode's"]]
+    results = write(tmp_path / "r.jsonl", *rows, row(environment="", task_id="none"))
+    assert main(["export", str(results), f"--format={name}"]) == 0
+    warning = (
+        f"pytest-intercode: warning: {results}: the environment 'lua' is not known to commands, "
+        "which read no conftest.py; its actions are exported as calls of the tool execute\n"
+    )
+    assert capsys.readouterr().err == ("" if name == "jsonl" else warning)
+
+
 def test_what_goes_into_a_pipe_is_alone_there(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
