@@ -38,7 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as the standard error has it
     parser = make_parser()
-    options = parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        hint = getattr(options, "hint", "")  # of the command
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint and f'; {hint}'}")
     if not hasattr(options, "run"):
         parser.print_help()
         return 0

@@ -37,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print JSON, for a bug report; it holds no secrets"
     )
+    parser.set_defaults(
+        hint="what you give pytest comes after --: pytest-intercode doctor -- --intercode-env=bash"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -609,6 +609,21 @@ def test_a_project_that_cannot_be_copied(
     )
 
 
+def test_an_option_of_pytests_comes_after_two_dashes(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, hint in (
+        (
+            "doctor",
+            "; what you give pytest comes after --: pytest-intercode doctor -- --intercode-env",
+        ),
+        ("lint", ""),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main([command, "--intercode-env=sql"])
+        assert stopped.value.code == 2
+        last_line = capsys.readouterr().err.splitlines()[-1]
+        assert f"error: unrecognized arguments: --intercode-env=sql{hint}" in last_line
+
+
 def test_a_project_whose_warnings_are_errors(
     project: Path, doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
