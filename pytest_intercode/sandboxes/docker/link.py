@@ -11,6 +11,7 @@ import contextlib
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -205,6 +206,8 @@ class Tunnel:
         self._command = ["ssh", "-nNT", *options, "-L", f"{self._socket}:{remote_socket}"]
         self._command += ["--", parts.hostname or ""]
         self._process: subprocess.Popen[bytes] | None = None
+        self._starting = threading.Lock()  # held until it leads there, or is ended for good
+        self._closed = False
         close_in_children(self)
         try:
             self._start()
@@ -227,6 +230,8 @@ class Tunnel:
             )
         deadline = time.monotonic() + ANSWER_TIMEOUT + 1
         while not self._socket.exists():
+            if self._closed:
+                raise self._failure("ssh: it was closed")
             if time.monotonic() > deadline:
                 raise self._failure(f"ssh: no answer within {ANSWER_TIMEOUT} seconds")
             if self._has_ended():
@@ -238,14 +243,17 @@ class Tunnel:
         return self._process is None or self._process.poll() is not None
 
     def renew(self) -> None:
-        """Start the client again if it has ended.
+        """Start the client again if it has ended; from any thread.
 
         Raises:
-            EngineUnavailable: it does not get there.
+            EngineUnavailable: it does not get there, or was closed.
         """
-        if self._has_ended():
-            self._stop()
-            self._start()
+        with self._starting:
+            if self._closed:
+                raise self._failure("ssh: it was closed")
+            if self._has_ended():
+                self._stop()
+                self._start()
 
     def last_line(self) -> str:
         """Return the last line that the client wrote."""
@@ -269,6 +277,8 @@ class Tunnel:
             process.returncode = 0
 
     def close(self) -> None:
-        """End the client."""
-        self._stop()
+        """End the client for good."""
+        self._closed = True  # before the lock, so that a start in another thread gives up
+        with self._starting:
+            self._stop()
         self._private.close()
