@@ -171,10 +171,15 @@ class _Episode(ProgramEpisode):
                 raise AgentError(f"{refusal}; {_WORKSPACE_HINT}") from None
             raise
         except ConnectionLost as lost:
-            self._explain(program, env, lost, greeted=conversation.greeted)
+            self._explain(program, env, lost.method, greeted=conversation.greeted)
         except BudgetExhausted:
             lines.release()
             conversation.cancel()
+            # An episode whose time is up is over before its program is stopped.
+            if not conversation.greeted:
+                program.wait(_EXIT_TIMEOUT)
+                if self._aborted:
+                    self._explain(program, env, "initialize", greeted=False)
             raise
         finally:
             lines.close()
@@ -191,9 +196,15 @@ class _Episode(ProgramEpisode):
         return ask
 
     def _explain(
-        self, program: Program, env: AgentEnvironment, lost: ConnectionLost, *, greeted: bool
+        self, program: Program, env: AgentEnvironment, method: str, *, greeted: bool
     ) -> None:
         """Say how the program ended before it answered.
+
+        Args:
+            program: the program.
+            env: the episode.
+            method: what it did not answer.
+            greeted: it has answered before that.
 
         Raises:
             AgentError: it has ended by itself, or never answered at all.
@@ -211,7 +222,7 @@ class _Episode(ProgramEpisode):
                 f"need no further word for that, such as --acp?{last}"
             )
         if not self._aborted:
-            raise AgentError(f"the program {ending} before it answered {lost.method}{last}")
+            raise AgentError(f"the program {ending} before it answered {method}{last}")
 
     def _end(self, program: Program, env: AgentEnvironment) -> None:
         """End the program, and carry in what it has left in its workspace."""

@@ -16,6 +16,7 @@ from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task, Verification
 from pytest_intercode.core.usage import Budget
+from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.swe.fields import SweFields
 from pytest_intercode.errors import AgentLoadError
 from pytest_intercode.rollouts.rollout import Rollout, Services, default_environment
@@ -243,6 +244,22 @@ def test_one_that_does_not_answer_is_ended_at_once(
     assert record.reason.startswith(reason)
     assert record.left_behind == ()
     assert time.monotonic() - began < 30
+
+
+def test_one_that_never_answered_was_stopped_though_the_end_is_seen_first(
+    provider: SandboxProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The episode is over before its agent is asked to stop; what waits for a line sees that."""
+    stop_actions = Environment.stop_actions
+
+    def stop_slowly(environment: Environment, reason: str) -> None:
+        time.sleep(0.7)  # longer than a wait for a line
+        stop_actions(environment, reason)
+
+    monkeypatch.setattr(Environment, "stop_actions", stop_slowly)
+    record = play(provider, rude("never-answers"), gold="echo other", timeout=0.5)
+    assert record.outcome == "agent-error", record.reason
+    assert record.reason.startswith("the program was stopped, as its time was up, without an ")
 
 
 @pytest.mark.parametrize(
