@@ -49,7 +49,7 @@ class SqliteSession:
         self._start = start
         self._writes = writes
         self._on_close = on_close
-        self._stopped = False
+        self._stopped = self._abandoned = False
         self._committed: list[str] = []  # statements that made what is committed
         self._pending: list[str] = []  # those of the open transaction
         self._in_transaction = False
@@ -86,6 +86,7 @@ class SqliteSession:
                 return _read(process)
             reader = self._reading = self._start()
             try:
+                self._check_wanted()
                 self._repeat(reader)
                 state = _read(reader)
             finally:
@@ -103,8 +104,8 @@ class SqliteSession:
             process.interrupt()
 
     def abandon(self) -> None:
-        """End what is being read from another thread."""
-        self._stopped = True
+        """End what is being read from another thread; nothing is read or repeated any more."""
+        self._stopped = self._abandoned = True
         for process in (self._process, self._reading):
             if process is not None:
                 process.close()
@@ -152,7 +153,7 @@ class SqliteSession:
         }.get(lost.ended, "the session was lost with the statement")
         if isinstance(lost, OutOfMemory):
             reason = "out of memory"
-        if self._stopped and not self._writes:
+        if self._abandoned or (self._stopped and not self._writes):
             return reason
         self._process = self._start()
         self._pending.clear()
@@ -171,10 +172,20 @@ class SqliteSession:
     def _repeat(self, process: SqliteProcess) -> None:
         deadline = time.monotonic() + _REPEAT_TIMEOUT
         for statement in self._committed:
+            self._check_wanted()
             remaining = max(0.0, deadline - time.monotonic())
             reply = process.execute(statement, remaining, max_rows=0, max_bytes=0, stoppable=False)
             if reply.ended != "itself":
                 raise Lost(reply.ended)
+
+    def _check_wanted(self) -> None:
+        """See that no thread has abandoned it before it could end a new process, too.
+
+        Raises:
+            Lost: one has.
+        """
+        if self._abandoned:
+            raise Lost("cancelled")
 
 
 def _read(process: SqliteProcess) -> State:

@@ -12,6 +12,7 @@ import pytest
 
 from pytest_intercode.core.task import Limits
 from pytest_intercode.databases.sqlite import process, session
+from pytest_intercode.databases.sqlite.process import SqliteProcess
 from pytest_intercode.databases.sqlite.session import SqliteSession
 from pytest_intercode.errors import GoldError
 from pytest_intercode.rewards.sql_changes import sql_changes_reward_again
@@ -329,6 +330,41 @@ def test_calling_off_as_an_action_begins_ends_it(
     environment.step(ENDLESS)
     assert looks == ["", ""]
     assert time.monotonic() - began < 30.0
+
+
+def test_what_is_abandoned_as_its_process_starts_is_not_read(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state of an open transaction is read from a second process, which repeats the rest."""
+    environment = start(RAISE)
+    environment.step("BEGIN")
+    environment.step(RAISE)
+    agent_session = environment._session
+    assert isinstance(agent_session, SqliteSession)
+    start_process = agent_session._start
+
+    def start_then_abandon() -> SqliteProcess:
+        reader = start_process()
+        agent_session.abandon()
+        return reader
+
+    monkeypatch.setattr(agent_session, "_start", start_then_abandon)
+    assert agent_session.state().unreadable == "SQLite's process has ended"
+
+
+def test_no_process_is_started_for_a_session_that_is_abandoned(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = start(RAISE, timeout=60.0)
+    environment.step(RAISE)
+    agent_session = environment._session
+    assert isinstance(agent_session, SqliteSession)
+    monkeypatch.setattr(agent_session, "_start", lambda: pytest.fail("one was started"))
+    timer = threading.Timer(0.3, agent_session.abandon)
+    timer.start()
+    observation = environment.step(ENDLESS)[0]
+    timer.join()
+    assert "the session was lost with the statement" in observation
 
 
 def test_closing_ends_an_action(start: Start) -> None:
