@@ -24,7 +24,8 @@ RESERVED_WORDS = frozenset(
 ``coproc`` and ``time``, most of them behind ``!``."""
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
-_SHELL_OPTIONS = ("oO", ("--rcfile", "--init-file"))
+_SHELL_NAMES = ("--rcfile", "--init-file")  # long options of shells that take a value
+_SHELL_LETTERS = {"e": "errexit"}  # that stand for an option with a name
 _MAX_READINGS = 20
 
 
@@ -115,12 +116,14 @@ class Script(NamedTuple):
         source: the word that the text is in.
         reads_input: it reads its commands from the standard input.
         stops: it ends after the first command that fails (``-e``).
+        pipefail: a pipeline fails if one of its commands does (``-o pipefail``).
     """
 
     text: str | None = None
     source: str = ""
     reads_input: bool = False
     stops: bool = False
+    pipefail: bool = False
 
 
 def base_name(program: str) -> str:
@@ -334,15 +337,30 @@ def read_script(words: Sequence[str]) -> Script:
 
 
 def _read_shell_call(words: Sequence[str]) -> Script:
-    operand = find_operand(words, *_SHELL_OPTIONS)
-    clusters = [
-        word[1:]
-        for word in words[1:operand]
-        if word.startswith("-") and not word.startswith("--") and len(word) > 1
-    ]
-    stops = any("e" in cluster for cluster in clusters)
-    if any("c" in cluster for cluster in clusters):
-        text = words[operand] if operand < len(words) else None
-        return Script(text, text or "", stops=stops)
-    reads_input = operand >= len(words) or any("s" in cluster for cluster in clusters)
-    return Script(None, "", reads_input, stops)
+    position = 1
+    enabled_options: set[str] = set()
+    while position < len(words) and words[position][:1] in ("-", "+"):
+        word = words[position]
+        position += 1
+        if word in ("-", "--"):
+            break
+        if word.startswith("--"):
+            position += word in _SHELL_NAMES
+            continue
+        for letter in word[1:]:
+            option = letter
+            # Their values are the next words, wherever in a cluster they stand: -oe pipefail.
+            if letter in "oO" and position < len(words):
+                option = words[position]
+                position += 1
+            option = _SHELL_LETTERS.get(option, option)
+            if word[0] == "-":
+                enabled_options.add(option)
+            else:
+                enabled_options.discard(option)
+    stops, pipefail = "errexit" in enabled_options, "pipefail" in enabled_options
+    if "c" in enabled_options:
+        text = words[position] if position < len(words) else None
+        return Script(text, text or "", stops=stops, pipefail=pipefail)
+    reads_input = position >= len(words) or "s" in enabled_options
+    return Script(None, "", reads_input, stops, pipefail)

@@ -394,7 +394,12 @@ class _Reader:
             text_place = replace(place.with_link(place.link), is_certain=place.is_certain)
             return [_Text(" ".join(words[1:]), text_place, self._shell)], set(map(id, words[1:]))
         script = read_script(words)
-        shell = ShellState(stops=script.stops, may_stop=script.stops)
+        shell = ShellState(
+            stops=script.stops,
+            may_stop=script.stops,
+            pipefail=script.pipefail,
+            may_pipefail=script.pipefail,
+        )
         text_place = Place(place.link, place.function, is_certain=True)
         if script.text is not None:
             return [_Text(script.text, text_place, shell)], {id(script.source)}

@@ -123,6 +123,7 @@ class Endpoint:
             slots.release()
 
         while True:
+            # Before it is accepted, so that whoever has to wait does so in the kernel
             await slots.acquire()
             try:
                 connection, _ = await loop.sock_accept(self._listener)
@@ -149,6 +150,7 @@ class Endpoint:
             secret, *fields = unpack_fields(message) or [b""]
             if not hmac.compare_digest(secret, self.secret.encode()):
                 return
+            # Only of one that knew the secret, so that no other sandbox can be the first
             self._network = self._network or peer
             answer = await self._handle(fields)
             data = pack_fields(answer)

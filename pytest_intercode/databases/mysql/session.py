@@ -235,6 +235,7 @@ class MySqlSession:
                 if code in _NO_DATABASE and self._id and database is not None:  # it dropped it
                     database = None
                     continue
+                # Before the first connection, so nobody can have dropped it
                 if code in _NO_DATABASE and not self._id:
                     raise TaskError(
                         f"the scripts make no database {self._database!r}; they make: "

@@ -168,6 +168,7 @@ class Worker:
         connection = self.connection
         connection.text_factory = Text
         connection.execute("PRAGMA temp_store = MEMORY")
+        # Reads the schema and the seed of random(), as from here on no file can be opened
         connection.execute("SELECT count(*), random() FROM sqlite_master").fetchall()
         self._limit_heap(memory)
         connection.set_authorizer(self.rules.authorize)
@@ -252,6 +253,7 @@ class Worker:
         seconds, max_rows, max_bytes = EXECUTE.unpack_from(payload)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         limit = int(usage.ru_utime + usage.ru_stime + seconds) + _CPU_SLACK
+        # Only the soft limit, as the next statement raises it again
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
         self.rules.denied = ""
         try:
@@ -321,6 +323,7 @@ def _block(data: bytes) -> bytes:
 
 def _encode(column: tuple[Any, ...], blocks: list[bytes]) -> None:
     """Append a column: the kind of each cell, then the cells of each kind."""
+    # By columns, so that the client unpacks many cells of one kind by one call
     blocks.append(bytes([_TAGS[cell.__class__] for cell in column]))
     for kind, code in ((int, "q"), (float, "d")):
         numbers = [cell for cell in column if cell.__class__ is kind]
@@ -436,6 +439,7 @@ def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     gone = open_pidfd(client)
     parent = os.getpid()
+    # So that no collection in a fork writes to pages that it shares with this process
     gc.freeze()
     while os.getppid() == client:
         if channel.fileno() not in _wait(channel.fileno(), gone):
@@ -471,6 +475,7 @@ def _reap(pid: int, *, kill: bool) -> None:
 def _become_worker(channel: socket.socket, pipes: list[int], gone: int | None, parent: int) -> None:
     try:
         channel.close()
+        # The forker has 0 to 2 open, so each of the three numbers is above the targets
         for target, number in enumerate(pipes):
             os.dup2(number, target)
         for number in pipes:

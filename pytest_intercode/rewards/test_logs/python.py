@@ -7,7 +7,7 @@ by most of these parsers; the lists of published tasks hold the names that are c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from pytest_intercode.rewards.test_logs.results import (
     Parser,
@@ -190,8 +190,7 @@ def parse_django(log: str) -> Statuses:
 def _add_late_passes(log: str, statuses: Statuses) -> None:
     """Add the tests whose ``ok`` comes lines later, after a message that is known."""
     position = 0
-    for marker in _LONG_CHECK.finditer(log):
-        start = log.rfind("\n", 0, marker.start()) + 1
+    for start, marker in _with_line_starts(_LONG_CHECK, log):
         if start < position:
             continue
         check = _CHECKED.search(log, marker.end())
@@ -199,15 +198,28 @@ def _add_late_passes(log: str, statuses: Statuses) -> None:
             break
         statuses[log[start : marker.start()]] = Status.PASSED
         position = check.end()
-    position = -1
-    for marker in _SERVER_ERROR.finditer(log):
-        start, end = log.rfind("\n", 0, marker.start()) + 1, log.find("\n", marker.end())
+    position = end = -1
+    for start, marker in _with_line_starts(_SERVER_ERROR, log):
+        if end < marker.end():
+            end = log.find("\n", marker.end())
+        if end < 0:
+            break
         ok = log[end : end + 4] in ("\nok\n", "\nok")
         if start > position and end > marker.end() and log[end - 1] == "/" and ok:
             statuses[log[start : marker.start()]] = Status.PASSED
             position = start
     for marker in _NO_ISSUES.finditer(log):
         statuses[log[log.rfind("\n", 0, marker.start()) + 1 : marker.start()]] = Status.PASSED
+
+
+def _with_line_starts(pattern: re.Pattern[str], log: str) -> Iterator[tuple[int, re.Match[str]]]:
+    """Yield each match after the start of its line."""
+    start = searched_end = 0
+    for match in pattern.finditer(log):
+        # A line may have very many matches, so it is not searched again for each of them.
+        start = log.rfind("\n", searched_end, match.start()) + 1 or start
+        searched_end = match.start()
+        yield start, match
 
 
 # -- others

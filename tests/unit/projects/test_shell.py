@@ -102,6 +102,9 @@ def test_what_runs_another_command(text: str, readings: list[str]) -> None:
         ("bash -lc \"a 'b'; c\"", ["a b", "c"]),
         ("/bin/sh -e -c 'a' name arg", ["a"]),
         ("bash -o pipefail -c a", ["a"]),
+        ("bash -oe pipefail -c a", ["a"]),
+        ("bash --rcfile f +O extglob -c a", ["a"]),
+        ("bash - <<EOF\na\nEOF", ["a"]),
         ("sudo -n bash -c 'a'", ["a"]),
         ("bash -c \"bash -c 'a'\"", ["bash -c a", "a"]),
         ('bash -c "a $(b)"', ["a $(b)", "b"]),
@@ -187,6 +190,10 @@ def test_the_text_of_a_command_has_its_redirections() -> None:
         ("if x; then set -o pipefail; fi; a | b", ["none", "none", "none", "success"]),
         ("(set -o pipefail); a | b", ["none", "none", "equal"]),
         ("bash -ec 'a && b; c'", ["equal", "none", "none", "success"]),
+        ("bash -o errexit -c 'a; b'", ["equal", "success", "success"]),
+        ("bash -e +e -c 'a; b'", ["equal", "none", "equal"]),
+        ("bash -o pipefail -c 'a | b'", ["equal", "success", "success"]),
+        ("bash -euo pipefail -c 'a | b; c'", ["equal", *["success"] * 3]),
         ("set -e; bash -c 'a; b'; c", ["none", "success", "none", "success", "success"]),
         ("a || exit 1; b", ["none", "none", "success"]),
         ("a || exit 0; b", ["none", "none", "none"]),
@@ -233,6 +240,8 @@ f() ( {} ); {}
 eval '{}'; {}
 x=$( {} ); {}
 bash -ec '{}'; {}
+bash -o pipefail -c '{} | {}'
+bash -o errexit -c '{}; {}'
 set -e; {}; {}
 for i in 1 2; do {}; {}; done
 eval '{}' && {}

@@ -466,6 +466,14 @@ def test_time_grows_with_the_length(piece: str) -> None:
         assert time.process_time() - before < 1, name  # 0.03 s; a quadratic one takes longer
 
 
+def test_time_grows_with_the_length_of_a_line() -> None:
+    long_checks = " ... Testing against Django installed in " * 60_000 + "\n0 silenced).\nok\n"
+    server_errors = " ... Internal Server Error: /" * 80_000 + "\nok\n"
+    before = time.process_time()
+    assert parse("django", long_checks + server_errors)
+    assert time.process_time() - before < 3  # 0.3 s; a quadratic one takes longer
+
+
 def _filled(results: Results, length: int) -> None:
     for number in range(100):
         results[f"{number}" + "x" * length] = Status.PASSED
