@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import zipfile
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from importlib.metadata import version
@@ -24,7 +23,7 @@ from pytest_intercode.core.text import first_names
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.export.actions import answer_of, call_of, clean, facts_of
+from pytest_intercode.export.actions import answer_of, call_of, clean, facts_of, filled
 from pytest_intercode.export.source import Brief, Source
 from pytest_intercode.system.files import is_packed, writing
 
@@ -93,8 +92,8 @@ def _head(source: Source) -> dict[str, Any]:
     briefs = source.briefs
     names = list(dict.fromkeys(brief.name for brief in briefs))
     suites = list(dict.fromkeys(brief.suite for brief in briefs))
-    agent = _most_frequent(brief.agent for brief in briefs)
-    model = _most_frequent(brief.model for brief in briefs) or _NO_MODEL
+    agent = _named(brief.agent for brief in briefs)
+    model = _named(brief.model for brief in briefs) or _NO_MODEL
     created = source.modified.isoformat(timespec="seconds")
     identity = source.digest
     graded = [brief for brief in briefs if brief.reward is not None]
@@ -139,10 +138,9 @@ def _head(source: Source) -> dict[str, Any]:
     }
 
 
-def _most_frequent(values: Iterable[str]) -> str:
-    """Return the most frequent of the values that say something."""
-    counts = Counter(filter(None, values))
-    return counts.most_common(1)[0][0] if counts else ""
+def _named(values: Iterable[str]) -> str:
+    """Name the different values that say something, as a log has one field for all samples."""
+    return first_names(dict.fromkeys(filter(None, values)))
 
 
 def _score(name: str, metric: str, values: Sequence[float], tries: int) -> dict[str, Any]:
@@ -181,6 +179,8 @@ def _sample(brief: Brief, record: EpisodeRecord, source: Source) -> dict[str, An
     identity = _identity(source.digest, brief.name, brief.repeat)
     messages = _messages(record, brief.model, identity)
     facts = facts_of(record)
+    # A log has one solver, and a run may have several agents.
+    agent = filled({"agent": record.agent, "agent_arguments": dict(record.agent_arguments)})
     answer = answer_of(record)
     sample: dict[str, Any] = {
         "id": brief.name,
@@ -198,7 +198,7 @@ def _sample(brief: Brief, record: EpisodeRecord, source: Source) -> dict[str, An
             ],
             "completion": answer,
         },
-        "metadata": facts,
+        "metadata": agent | facts,
         "model_usage": {model: _usage(record.usage)} if record.usage else {},
         "turn_count": len(record.turns),
         "total_time": record.seconds,

@@ -393,6 +393,18 @@ def test_an_eval_archive_is_the_same_each_time(tmp_path: Path) -> None:
         assert {"header.json", "summaries.json", "_journal/start.json"} <= {*archive.namelist()}
 
 
+def test_a_log_of_several_agents_says_whose_each_sample_is(tmp_path: Path) -> None:
+    rows = [row(agent="codex", agent_arguments={"model": model}) for model in ("small", "large")]
+    results = write(tmp_path / "r.jsonl", *rows, row(agent="mine.py:Agent", agent_arguments={}))
+    export(results, "inspect", tmp_path / "log.json")
+    log = read(tmp_path / "log.json")
+    assert (log["eval"]["solver"], log["eval"]["model"]) == ("codex, mine.py:Agent", "small, large")
+    assert [
+        (sample["metadata"]["agent"], sample["metadata"].get("agent_arguments"))
+        for sample in log["samples"]
+    ] == [("codex", {"model": "small"}), ("codex", {"model": "large"}), ("mine.py:Agent", None)]
+
+
 # -- what counts, and where it goes
 
 
