@@ -39,6 +39,7 @@ __all__ = ["ResultsFile", "iterate_records", "read_records", "read_results", "to
 _BEGINNING = RESULTS_BEGINNING.decode()
 _MAX_SIZE = 2 * 1024**3  # bytes, unpacked
 _Decoder = codecs.getincrementaldecoder("utf-8")
+_NEEDED = "a results file is needed, as --intercode-results writes it, or InterCode's"
 _FENCED = re.compile(r"```(?:bash|sh|shell)?\s+(.*?)\s*(?:```)?", re.DOTALL | re.IGNORECASE)
 
 
@@ -124,7 +125,9 @@ def _reading(path: Path) -> Iterator[None]:
         raise ConfigurationError(
             f"{path}: cannot be read: it is a folder, a file is needed"
         ) from None
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path}: not text in UTF-8; {_NEEDED}") from None
+    except (OSError, EOFError, zlib.error) as error:
         raise ConfigurationError(f"{path}: cannot be read: {error}") from None
 
 
@@ -180,11 +183,12 @@ def _parse_lines(
                     "writing it; it is left out"
                 )
                 return
-            hint = " (the last line is truncated: its run was killed; delete it)"
-            raise ConfigurationError(
-                f"{place}: not JSON: {json_problem(error)}"
-                f"{hint if truncated and number > 1 else ''}"
-            ) from None
+            hint = ""
+            if truncated and number > 1:
+                hint = " (the last line is truncated: its run was killed; delete it)"
+            elif not is_results:
+                hint = f"; {_NEEDED}"
+            raise ConfigurationError(f"{place}: not JSON: {json_problem(error)}{hint}") from None
         yield place, _with_turn_history(row)
 
 

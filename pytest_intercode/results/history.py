@@ -6,7 +6,6 @@ be a branch of a repository: two jobs that add a run each never change the same 
 
 from __future__ import annotations
 
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
@@ -30,7 +29,7 @@ from pytest_intercode.results.files import iterate_records
 from pytest_intercode.results.format import plain_text
 from pytest_intercode.results.tries import TaskKey, by_task, counted_tries
 from pytest_intercode.system.digest import file_digest
-from pytest_intercode.system.files import open_unpacked, read_bounded, write_file
+from pytest_intercode.system.files import read_bounded, write_file
 
 __all__ = ["KeptCell", "TaskTally", "keep", "read_history"]
 
@@ -38,7 +37,6 @@ _BEGINNING = b'{"history_version":'  # of each line of a kept run
 _MAX_SIZE = 256 * 1024**2  # bytes of a kept run; 10,000 tasks are one million
 _DIGEST_LENGTH = 16  # hexadecimal digits
 _SUFFIXES = (".jsonl", ".jsonl.gz")  # of the files of a folder that are read
-_EXPORT_SUFFIXES = (".chat.jsonl", ".chat.jsonl.gz")  # of what `export` writes next to a run
 
 _Count = Annotated[int, Field(ge=0)]
 _Text = Annotated[str, AfterValidator(plain_text)]  # also of a file whose name is not UTF-8
@@ -137,7 +135,7 @@ def read_history(
 
     Args:
         paths: results files, kept runs, and folders of both: of a folder, the files whose names end
-            with ``.jsonl`` or ``.jsonl.gz``, without exports.
+            with ``.jsonl`` or ``.jsonl.gz``.
         warn: called with one line if the last line of a results file is truncated, which is left
             out, then. Without it, such a line is an error.
 
@@ -161,11 +159,7 @@ def _files_of(path: Path) -> Sequence[Path]:
     if not path.is_dir():
         return [path]
     try:
-        files = sorted(
-            file
-            for file in path.iterdir()
-            if file.name.endswith(_SUFFIXES) and not file.name.endswith(_EXPORT_SUFFIXES)
-        )
+        files = sorted(file for file in path.iterdir() if file.name.endswith(_SUFFIXES))
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
     if not files:
@@ -177,9 +171,9 @@ def _files_of(path: Path) -> Sequence[Path]:
 
 def _read(path: Path, warn: Callable[[str], None] | None) -> list[KeptCell]:
     try:
-        with open_unpacked(path) as file:
+        with path.open("rb") as file:
             is_kept = file.read(len(_BEGINNING)) == _BEGINNING
-    except (OSError, EOFError, zlib.error):
+    except OSError:
         is_kept = False  # what reads results says why it cannot be read
     return _read_kept(path) if is_kept else _summarise(path, warn)
 
@@ -188,9 +182,8 @@ def _read_kept(path: Path) -> list[KeptCell]:
     """Read a kept run, which was written whole."""
     try:
         data = read_bounded(path, _MAX_SIZE)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error  # of gzip, an error has none
-        raise ConfigurationError(f"{path}: cannot be read: {reason}") from None
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
     if data is None:
         raise ConfigurationError(f"{path}: holds more than {_MAX_SIZE // 1024**2} MiB")
     cells = []
@@ -221,8 +214,7 @@ def _summarise(path: Path, warn: Callable[[str], None] | None) -> list[KeptCell]
     if not tries:
         raise ConfigurationError(f"{path}: holds no recorded episode, so there is no run in it")
     try:
-        with open_unpacked(path) as file:  # packed or not, it is the same run
-            digest = file_digest(file)[:_DIGEST_LENGTH]
+        digest = file_digest(path)[:_DIGEST_LENGTH]
         write_time = path.stat().st_mtime
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None

@@ -139,6 +139,11 @@ def test_one_of_several_agents_got_worse(
         (["a.jsonl", "no.jsonl"], "no.jsonl: there is no such results file"),
         (["a.jsonl", "empty.jsonl"], "empty.jsonl: holds no recorded episode"),
         (["a.jsonl", "bad.jsonl"], "bad.jsonl:1: not a recorded episode: "),
+        (
+            ["a.jsonl", "words.jsonl"],
+            "words.jsonl:1: not JSON: Expecting value; a results file is n",
+        ),
+        (["a.jsonl", "log.jsonl"], "log.jsonl: not text in UTF-8; a results file is needed, as "),
         (["a.jsonl", "./a.jsonl"], "a.jsonl: this is the same file; name the results of two runs"),
         (["a.jsonl", "b.jsonl", "--output=b.jsonl"], "--output=b.jsonl: this is one of the runs"),
         (["a.jsonl", "b.jsonl", "--output=a.jsonl/x"], "--output=a.jsonl/x: cannot be written: "),
@@ -155,6 +160,8 @@ def test_mistakes_are_one_line(
     row = '{"task_id": "t", "turn_history": {"actions": []}, "outcome": "solved", "reward": 1}\n'
     for name, text in {"a": row, "b": row, "empty": "", "bad": "{}\n{}\n"}.items():
         Path(f"{name}.jsonl").write_text(text)
+    Path("words.jsonl").write_text("hello\n")
+    Path("log.jsonl").write_bytes(b"PK\x03\x04\x84")  # of inspect_ai, say
     assert main(["compare", *arguments]) == 1
     told = capsys.readouterr().err
     assert told.startswith(f"pytest-intercode: {said}")

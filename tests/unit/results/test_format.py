@@ -367,7 +367,7 @@ def test_nothing_recorded(tmp_path: Path, text: str) -> None:
     [
         ("no.jsonl", None, ": there is no such results file"),
         ("run.jsonl", b"{}\nx\n", ":1: not a recorded episode: it has no task_id"),
-        ("run.jsonl", b"\xff", ": cannot be read: 'utf-8' codec"),
+        ("run.jsonl", b"\xff", ": not text in UTF-8; a results file is needed"),
         ("run.gz", b"plain", ": cannot be read: Not a gzipped file"),
         ("run.gz", gzip.compress(b"[]", mtime=0)[:10] + b"\xff" * 20, ": cannot be read: Error -3"),
         (
@@ -461,9 +461,16 @@ def test_values_that_nobody_writes(tmp_path: Path, change: dict[str, Any], said:
     ("text", "said"),
     [
         ("9" * 5000, ": not JSON: a number is too long"),
-        ('{"a": ' + "9" * 5000 + "}\n", ":1: not JSON: a number is too long"),
+        (
+            '{"a": ' + "9" * 5000 + "}\n",
+            ":1: not JSON: a number is too long; a results file is needed, as "
+            "--intercode-results writes it, or InterCode's",
+        ),
         ("[" * 100_000, ": not JSON: nested too deeply"),
-        ('{"a": ' + "[" * 100_000, ":1: not JSON: nested too deeply"),
+        (
+            '{"environment": "ic_sql", "a": ' + "[" * 100_000,
+            ":1: not JSON: nested too deeply",
+        ),
     ],
 )
 def test_texts_that_python_refuses(tmp_path: Path, text: str, said: str) -> None:
