@@ -111,8 +111,7 @@ class Ledger:
             AgentError: a number is negative or malformed, a part is more than its whole, or money
                 is limited and the cost is not known.
         """
-        reported: ModelUsage = {"requests": 1, **usage}
-        expense = _check_usage(Usage(**reported))
+        expense = _check_usage(usage)
         with self._lock:
             spent_by_run = self._charge(expense)  # the money is gone, also after the episode
             if self._closed:
@@ -139,8 +138,7 @@ class Ledger:
             BudgetExhausted: the budget of the run is used up, or the episode is over.
             AgentError: a number is negative or malformed.
         """
-        reported: ModelUsage = {"requests": 1, **usage}
-        expense = _check_usage(Usage(**reported))
+        expense = _check_usage(usage)
         with self._lock:
             spent_by_run = self._charge(expense)
             if self._closed:
@@ -216,8 +214,14 @@ class Ledger:
         return ""
 
 
-def _check_usage(usage: Usage) -> Usage:
+def _check_usage(reported: ModelUsage) -> Usage:
     """Return a usage that an agent reports; refuse one that cannot be true."""
+    for name in reported:
+        if name not in ModelUsage.__annotations__:
+            names = ", ".join(ModelUsage.__annotations__)
+            raise AgentError(f"spend({name}=...): there is no such argument; allowed: {names}")
+    request: ModelUsage = {"requests": 1, **reported}
+    usage = Usage(**request)
     cost = usage.cost
     for name, value in asdict(usage).items():
         whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0

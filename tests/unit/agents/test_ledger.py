@@ -110,6 +110,13 @@ def test_wrong_numbers(wrong: dict[str, Any]) -> None:
     assert ledger.usage == UNSPENT
 
 
+@pytest.mark.parametrize("name", ["spend", "spend_for_user"])
+def test_unknown_arguments_name_those_that_there_are(name: str) -> None:
+    usage: Any = {"tokens": 5}
+    with pytest.raises(AgentError, match=r"^spend\(tokens=...\): there is no .* input_tokens, out"):
+        getattr(Ledger(), name)(**usage)
+
+
 def test_parts_of_tokens_are_kept_and_no_more_than_the_whole() -> None:
     ledger = Ledger()
     ledger.spend(
