@@ -68,7 +68,7 @@ def describe_recipes() -> Iterator[Fact]:
     }
     installed = [name for name, recipe in recipes.items() if find_bundles(name, recipe)]
     if installed:
-        yield Fact("installed agents", f"{', '.join(installed)} are installed")
+        yield Fact("installed agents", f"here: {', '.join(installed)}")
     names_by_tool: dict[str | None, list[str]] = {}
     for name, recipe in recipes.items():
         if name not in installed:

@@ -346,7 +346,7 @@ def test_an_installed_agent(doctor: Doctor, project: Path, tmp_path: Path) -> No
     program.touch()
     report = doctor(*arguments, **without_npm)
     assert report.of("agent") == "ok claude: is installed"
-    assert "ok claude-code are installed" in report.of("installed agents")
+    assert "ok here: claude-code" in report.of("installed agents")
     assert "no model is named" in doctor(arguments[0]).of("agent")
 
 
