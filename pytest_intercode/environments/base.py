@@ -29,6 +29,7 @@ from pytest_intercode.environments.task_order import TaskOrder
 from pytest_intercode.errors import SandboxBroken, SandboxError
 from pytest_intercode.sandboxes.images import waiting_for_images
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.system.closing import Closing
 from pytest_intercode.system.forks import MakingProcess
 from pytest_intercode.system.platform import check_platform
 
@@ -40,7 +41,7 @@ __all__ = ["Environment"]
 _INTERRUPT_TIMEOUT = 0.2  # seconds for an interrupted action to end
 
 
-class Environment(ActionSpace):
+class Environment(ActionSpace, Closing):
     """Plays episodes in an action space, which a subclass defines.
 
     Args:

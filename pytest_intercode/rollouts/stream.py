@@ -30,7 +30,7 @@ from pytest_intercode.environments.registry import (
     environment_class,
     why_env_not_on_nodes,
 )
-from pytest_intercode.errors import ConfigurationError, MissingTokensWarning
+from pytest_intercode.errors import AgentLoadError, ConfigurationError, MissingTokensWarning
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.gateway.tokens import TOKEN_SERVERS, TokenServer
 from pytest_intercode.judging.judges import Judges
@@ -57,6 +57,13 @@ if TYPE_CHECKING:
     from pytest_intercode.rollouts.cluster.executor import ClusterExecutor
 
 __all__ = ["RolloutStream", "run_rollouts"]
+
+# How a program passes what messages of loading an agent name by pytest's options.
+_ARGUMENT_OF_OPTION = {
+    "the arguments given by --intercode-agent-arg": "agent_arguments and parameters",
+    "--intercode-agent-arg ": "agent_arguments: ",
+    "--intercode-agent=": "agent=",
+}
 
 
 def run_rollouts(
@@ -162,7 +169,7 @@ def run_rollouts(
     permissions = checks.permissions(network, allow_path, pass_env)
     if cluster is not None:
         _check_for_cluster(agent, provider, cluster, checks)
-    checks.instance("provider", provider, SandboxProvider)
+    checks.provider(provider)
     _check_tokens(tokens, agent, cluster is not None, source)
     task_list = _listed(tasks, checks.path("data", data), source, permissions)
     with contextlib.ExitStack() as resources:
@@ -466,12 +473,19 @@ def _load(
     tokens: TokenServer | None,
     source: str,
 ) -> AgentFactory:
+    """Load the agent; messages name what a program passes, and no option of pytest's."""
     if not isinstance(agent, str):
         if arguments:
             raise ConfigurationError(f"{source}: agent_arguments are for an agent that is named")
         return factory_of(agent, parameters)
     gateway = GatewaySettings.of_environment(programs=True, tokens=tokens) if tokens else None
-    factory = load_agent(agent, arguments, Path.cwd(), gateway, parameters)
+    try:
+        factory = load_agent(agent, arguments, Path.cwd(), gateway, parameters)
+    except AgentLoadError as error:
+        message = str(error)
+        for option, argument in _ARGUMENT_OF_OPTION.items():
+            message = message.replace(option, argument)
+        raise AgentLoadError(f"{source}: {message}") from None
     if factory.terminal:
         factory.close()
         raise ConfigurationError(f"{source}: {agent} talks to your terminal; it plays in pytest")

@@ -23,6 +23,7 @@ from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.sandboxes.slots import Slots
 from pytest_intercode.sandboxes.stock import MIN_STOCK, Order
+from pytest_intercode.system.closing import Closing
 from pytest_intercode.system.forks import MakingProcess
 
 __all__ = ["SandboxProvider"]
@@ -58,11 +59,10 @@ class _State:
         self.background: ThreadPoolExecutor | None = None
 
 
-class SandboxProvider:
+class SandboxProvider(Closing):
     """Starts the backend when the first sandbox is needed, and ends everything on ``close``.
 
     It also has what the environments of one process share: values that are made once, and threads.
-
     Everything may be called from any thread.
 
     Args:
@@ -175,8 +175,10 @@ class SandboxProvider:
                 their values after; for messages.
 
         Raises:
-            ConfigurationError: it cannot.
+            ConfigurationError: it cannot, or this is closed.
         """
+        if self._state.closed:
+            raise ConfigurationError("these sandboxes are closed; make another SandboxProvider")
         in_use = {name: option for name, option in options.items() if getattr(self.settings, name)}
         if in_use:
             _check(self.backend, self.settings, in_use)
@@ -311,8 +313,7 @@ class SandboxProvider:
             if self._state.closed:
                 raise SandboxError(RUN_IS_OVER)
             if self._state.background is None:
-                name = "intercode-background"
-                self._state.background = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=name)
+                self._state.background = ThreadPoolExecutor(_MAX_THREADS, "intercode-background")
             return self._state.background.submit(work)
 
     def share(self, name: str, make: Callable[[], Result]) -> Result:

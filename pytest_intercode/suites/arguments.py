@@ -13,11 +13,15 @@ from typing import Any, NoReturn, SupportsIndex, TypeVar
 from pytest_intercode.core.hosts import check_hosts
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = ["ArgumentChecks"]
 
 _Choice = TypeVar("_Choice", bound=str)
 _Class = TypeVar("_Class")
+
+# What a look at this machine and its engine shows; a registry would be asked for each call.
+_CHECKED_SETTINGS = ("rootfs", "runtime", "platform")
 
 
 class ArgumentChecks:
@@ -106,6 +110,16 @@ class ArgumentChecks:
         if value is not None and not isinstance(value, wanted):
             self._refuse(name, value, f"a pytest_intercode.{wanted.__name__} is needed")
         return value
+
+    def provider(self, value: SandboxProvider | None) -> SandboxProvider | None:
+        """Return where sandboxes come from: what is open, and can have what its settings say."""
+        provider = self.instance("provider", value, SandboxProvider)
+        if provider is not None:
+            try:
+                provider.check({name: f"SandboxSettings({name})" for name in _CHECKED_SETTINGS})
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{self.request}: provider: {error}") from None
+        return provider
 
     def flag(self, name: str, value: bool) -> bool:
         """Return True or False; any other value would be taken for one of them."""

@@ -88,6 +88,8 @@ def make(
             argument is wrong.
     """
     checks = ArgumentChecks(f"make({env!r})")
+    if not isinstance(env, str):
+        raise ConfigurationError(f"{checks.request}: a name is needed, such as 'bash'")
     cls = environment_class(env, checks.choice("profile", profile, PROFILES) or "strict")
     suite, dataset, data = (
         checks.path(name, value)
@@ -96,9 +98,8 @@ def make(
     if suite is not None and dataset is not None:
         raise ConfigurationError(f"make({env!r}): either suite or dataset, not both")
     permissions = checks.permissions(network, allow_path, pass_env)
-    checks.instance("provider", provider, SandboxProvider)
     environment = cls(
-        provider or shared_provider(),
+        checks.provider(provider) or shared_provider(),
         feedback=checks.choice("feedback", feedback, get_args(Feedback)) or "observation",
         max_turns=checks.whole("max_turns", max_turns),
         action_timeout=checks.amount("action_timeout", action_timeout),

@@ -12,12 +12,21 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pytest_intercode
-from pytest_intercode import EpisodeRecord, Observation, RolloutStream, Task, run_rollouts
+from pytest_intercode import (
+    EpisodeRecord,
+    Observation,
+    RolloutStream,
+    SandboxProvider,
+    SandboxSettings,
+    Task,
+    run_rollouts,
+)
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.core.conversation import Conversation, Exchange
 from pytest_intercode.core.task import TaskView
@@ -440,7 +449,8 @@ class Wanting:
         (Wanting, r"missing a required argument: 'weights'; give a function .* lambda: Wanting"),
         (lambda a, b, c: None, r"takes \(observation\) or \(task, env\), this one takes 3"),
         (7, "neither a class nor a callable"),
-        ("oracel", "--intercode-agent=oracel: an agent is"),
+        ("oracel", r"run_rollouts\(\): agent=oracel: an agent is"),
+        ("react", "agent=react: which model\\? Name it: agent_arguments: model=NAME, or"),
         ("human", r"run_rollouts\(\): human talks to your terminal"),
     ],
 )
@@ -502,6 +512,10 @@ def test_what_is_found_when_a_task_comes(tasks: Any, profile: Any, message: str)
         ({"pass_env": [5]}, r"pass_env=\[5\]: a list of texts is needed, such as \['TOKEN'\]"),
         ({"data": 5}, "data=5: a text or a path is needed"),
         ({"provider": "bubblewrap"}, "provider='bubblewrap': a pytest_intercode.SandboxProvider"),
+        (
+            {"provider": SandboxProvider(SandboxSettings("bubblewrap", rootfs=Path("/nowhere")))},
+            r"provider: SandboxSettings\(rootfs\)=/nowhere: there is no such folder",
+        ),
         ({"cluster": 5}, "cluster=5: a pytest_intercode.Cluster is needed"),
         ({"parameters": ["w"]}, r"parameters=\['w'\]: a dictionary is needed"),
         ({"agent_arguments": {"a": 5}}, "agent_arguments: a=5: a text is needed"),
@@ -511,6 +525,31 @@ def test_what_is_found_when_a_task_comes(tasks: Any, profile: Any, message: str)
 def test_arguments_that_make_no_sense(options: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         run_rollouts([*numbered(1)], solve, **options)
+
+
+def test_arguments_of_an_agent_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "class Policy:\n    def __init__(self, weights): ...\n    act = print\n"
+    (tmp_path / "policy.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    message = r"agent=policy.py:Policy: Policy\(\) cannot .* agent_arguments and parameters: miss"
+    with pytest.raises(AgentLoadError, match=message):
+        run_rollouts(numbered(1), "policy.py:Policy")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda provider: run_rollouts([TASK], solve, provider=provider),
+        lambda provider: pytest_intercode.make("bash", provider=provider),
+    ],
+)
+def test_closed_sandboxes_are_refused(use: Callable[[SandboxProvider], object]) -> None:
+    with SandboxProvider(SandboxSettings("bubblewrap")) as provider:
+        pass
+    with pytest.raises(ConfigurationError, match="provider: these sandboxes are closed; make an"):
+        use(provider)
 
 
 def test_numbers_of_other_classes_become_pythons_own() -> None:
