@@ -226,6 +226,7 @@ class ShimServer:
         Raises:
             OSError: it cannot be made.
         """
+        # Without the lock, which the folder's property takes itself
         endpoint = Endpoint(self.sockets / secrets.token_hex(8), handle)
         with self._lock:
             if self._thread is None:

@@ -391,5 +391,6 @@ def _excluded(path: str, patterns: Iterable[str]) -> bool:
 @functools.cache
 def _part_form(pattern: str) -> re.Pattern[str]:
     """Return what finds a pattern of ``fnmatch`` in a path, between slashes or the path's ends."""
-    form = fnmatch.translate(pattern).removesuffix(r"\Z")
+    # More of the path may follow. Since Python 3.14 a pattern ends with the other letter.
+    form = fnmatch.translate(pattern).removesuffix(r"\Z").removesuffix(r"\z")
     return re.compile(rf"(?:\A|(?<=/)){form}(?=/|\Z)")

@@ -159,7 +159,7 @@ class _Reader:
             parts += self._part(char)
         source = self._text[start : self._index]
         if _REFERENCE.fullmatch(source):
-            return parts.split() or []
+            return parts.split()
         return [parts]
 
     def _part(self, char: str) -> str:

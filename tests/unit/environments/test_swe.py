@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.core.task import Task, Verification
-from pytest_intercode.environments.swe.end_state import _excluded
+from pytest_intercode.environments.swe.end_state import _excluded, _part_form
 from pytest_intercode.environments.swe.gold import gold_actions, paths_of_patch
 from pytest_intercode.environments.swe.sentinels import sentinels_for
 
@@ -125,6 +125,13 @@ def test_what_is_left_out_of_artifacts(pattern: str, excluded: bool) -> None:
     parts = ["/".join(names[a:b]) for a in range(5) for b in range(a + 1, 6)]
     assert any(fnmatch.fnmatchcase(part, pattern) for part in parts) is excluded
     assert _excluded(path, ["x", pattern]) is excluded
+
+
+@pytest.mark.parametrize("end", [r"\Z", r"\z"])  # the second one since Python 3.14
+def test_a_pattern_of_either_form(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    form = fnmatch.translate("b*")[:-2] + end
+    monkeypatch.setattr(fnmatch, "translate", lambda _: form)
+    assert _part_form.__wrapped__("b*").search("/a/bc/d")
 
 
 def test_deep_artifacts_take_no_memory() -> None:
