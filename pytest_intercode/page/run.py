@@ -139,7 +139,6 @@ def facts(run: Run) -> list[tuple[str, str]]:
     """Return what the head of the page says of a run, as pairs of a name and a value."""
     tries = run.tries
     arguments = (pair for record in tries for pair in record.agent_arguments.items())
-    rerun = f"{pluralize(run.rerun_count, 'try', 'tries')} with an infrastructure error"
     pairs = [
         ("agent", _join_distinct(record.agent for record in tries)),
         ("arguments", _join_distinct(f"{name}={value}" for name, value in arguments)),
@@ -148,7 +147,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
         ("sandbox", _join_distinct(record.sandbox for record in tries)),
         ("image", _join_distinct(record.image for record in tries)),
         ("dataset", _join_distinct(record.task.dataset for record in tries)),
-        ("run again", rerun if run.rerun_count else ""),
+        ("run again", pluralize(run.rerun_count, "try", "tries") if run.rerun_count else ""),
         ("results of", run.date),
     ]
     return [(name, value) for name, value in pairs if value]

@@ -442,7 +442,7 @@ def test_facts_are_what_all_tries_share() -> None:
     found = dict(facts(Run.of(map(from_row, [again, *rows]), "a run")))
     assert found["arguments"] == "model=a, model=b, model=c, model=d and 2 more"
     assert found["sandbox"] == "bubblewrap"
-    assert found["run again"] == "1 try with an infrastructure error"
+    assert found["run again"] == "1 try"
     assert "image" not in found
     assert "feedback" not in found
     rows[0]["turn_parts"] = [{"output": 0.0}, {"output": 1.0}]
