@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_intercode.agents.acp.connection import AgentRefused, ConnectionLost
@@ -106,7 +106,6 @@ class _Episode(ProgramEpisode):
     folder: Path
     private: PrivateFolder
     settings: SessionSettings
-    _aborted: bool = field(default=False, init=False)
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
         """Start the program, let it work at the task, and hand in its answer."""
@@ -134,12 +133,6 @@ class _Episode(ProgramEpisode):
                 answer = self._answer(env, updates)
                 env.think(updates.take_thought())
                 env.submit(answer)
-
-    def abort(self) -> None:
-        """Kill the program, from any thread."""
-        self._aborted = True
-        if self.program is not None:
-            self.program.kill()
 
     def _converse(
         self, program: Program, task: TaskView, env: AgentEnvironment, updates: Updates

@@ -7,7 +7,7 @@ reads one in turn (docs/agents.md has the protocol). It ends with its episode, w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,7 +75,6 @@ class _Episode(ProgramEpisode):
     words: list[str]
     arguments: Mapping[str, str]
     folder: Path
-    _aborted: bool = field(default=False, init=False)
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
         """Start the program and carry out its messages until the episode is over."""
@@ -112,12 +111,6 @@ class _Episode(ProgramEpisode):
             self._check_exit(program, env)
         elif not lines.received:
             env.log("[the program wrote no line; does it flush its standard output?]\n")
-
-    def abort(self) -> None:
-        """Kill the program, from any thread."""
-        self._aborted = True
-        if self.program is not None:
-            self.program.kill()
 
     def close(self) -> None:
         """End the program, and all that it started."""

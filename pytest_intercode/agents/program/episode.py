@@ -104,6 +104,7 @@ class ProgramEpisode:
     workspace: Workspace | None = field(default=None, init=False)
     program: Program | None = field(default=None, init=False)
     _session: Session | None = field(default=None, init=False)
+    _aborted: bool = field(default=False, init=False)
 
     @property
     def metered(self) -> bool:
@@ -144,6 +145,12 @@ class ProgramEpisode:
             raise
         finally:
             self._report(env)
+
+    def abort(self) -> None:
+        """Kill the program, from any thread."""
+        self._aborted = True
+        if self.program is not None:
+            self.program.kill()
 
     def close(self) -> None:
         """End the program, and remove its workspace; may be called twice."""
