@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from pytest_intercode.agents.chat.arguments import ChatArguments
@@ -73,12 +72,7 @@ class Hearing:
     def __enter__(self) -> Hearing:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def judge(self, material: Material, reward: float) -> tuple[JudgeRecord, JudgeError | None]:

@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
 from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task import ImageSource, Limits
@@ -107,12 +106,7 @@ class Workshop:
     def __enter__(self) -> Workshop:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._resources.close()
 
     def copy_python(
