@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_intercode.core.task import Task, TaskFields
 from pytest_intercode.environments.kind import EnvironmentKind
@@ -57,11 +56,10 @@ def task_from_json(data: bytes | str) -> Task:
         ValueError: the data are not such a task.
     """
     values = json.loads(data)
-    verified = [values.get("verification") or {}]
-    verified += [step["verification"] for step in values.get("steps", ())]
-    file_tables = [values["files"], *(one.get("files", {}) for one in verified)]
+    verifications = [values["verification"], *(step["verification"] for step in values["steps"])]
+    file_tables = [values["files"], *(one["files"] for one in verifications if one)]
     specs = [spec for files in file_tables for spec in files.values()]
-    specs += [spec for machine in _machines(values) for _, spec in machine["files"]]
+    specs += [spec for one in values["services"]["machines"] for _, spec in one["files"]]
     for spec in specs:
         spec["content"] = base64.b64decode(spec["content"])
     # An environment that is not known here is refused where the task is to be run.
@@ -71,11 +69,6 @@ def task_from_json(data: bytes | str) -> Task:
         _fields_adapter(kind).validate_python(own_values) if own_values else TaskFields()
     )
     return _task_adapter().validate_python(values)
-
-
-def _machines(values: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the services of a task as JSON; older ones have none."""
-    return (values.get("services") or {}).get("machines") or ()
 
 
 @cache

@@ -145,17 +145,12 @@ class SandboxSettings:
         return parse_platform(self.platform) if isinstance(self.platform, str) else self.platform
 
     def to_fields(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return it as JSON values, by which it can be made again."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         for name in ("rootfs", "slots"):
             values[name] = None if values[name] is None else os.fspath(values[name])
         values["platform"] = None if self.platform is None else str(self.platform)
         return {**values, "docker_hosts": list(map(str, self.hosts))}
-
-    @classmethod
-    def from_fields(cls, values: Mapping[str, Any]) -> SandboxSettings:
-        """Return what :meth:`to_fields` wrote."""
-        return cls(**values)
 
 
 def parse_docker_host(written: str) -> DockerHost:

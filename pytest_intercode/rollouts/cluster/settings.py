@@ -99,7 +99,7 @@ class NodeSettings:
                 **fields,
                 "agents": tuple(map(AgentSource.from_fields, fields["agents"])),
                 "agent_folder": None if folder is None else Path(folder),
-                "sandbox": SandboxSettings.from_fields(fields["sandbox"]),
+                "sandbox": SandboxSettings(**fields["sandbox"]),
             }
         )
 
