@@ -15,6 +15,7 @@ import shlex
 import tarfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from pytest_intercode.core.task import Artifact, Task
 from pytest_intercode.environments.swe.carrying import Carrying, parents, topmost
@@ -161,6 +162,10 @@ class EndState:
         self.cleared = False
         self.patch = ""
         self.left_out: list[str] = []
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the state of a record has of it."""
+        return {"patch": self.patch, "left_out": self.left_out}
 
     def take(self, agents: Sandbox) -> None:
         """Bring what is in the agent's sandbox.

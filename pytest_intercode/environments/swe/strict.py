@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import ImageSource, Task
-from pytest_intercode.core.turn import Observation, Profile, StepResult
+from pytest_intercode.core.turn import Command, Observation, Profile, StepResult
 from pytest_intercode.environments.access import as_user
 from pytest_intercode.environments.gold import GoldRun
+from pytest_intercode.environments.mcp_servers import start_servers
 from pytest_intercode.environments.shell import mark_first_state
 from pytest_intercode.environments.swe.carrying import Carrying, GoldPaths
-from pytest_intercode.environments.swe.equipment import equip
 from pytest_intercode.environments.swe.fields import SweFields, repository_of
 from pytest_intercode.environments.swe.gold import check_first_state, gold_actions
 from pytest_intercode.environments.swe.kit import mounts
@@ -49,6 +49,7 @@ from pytest_intercode.system.files import bundled_folder
 
 __all__ = ["SweEnvironment"]
 
+_SKILLS_TIMEOUT = 10.0  # seconds to look for a folder
 _SETTLE_TIMEOUT = 2.0  # seconds that background jobs have to end before the state is read
 
 # What a step of grading comes to where a sandbox answers and the step cannot be done. Once an agent
@@ -106,7 +107,7 @@ class SweEnvironment(SubmittingEnvironment):
         if self._gold is None:
             self._gold = self._start_gold(task)
         self._steps.enter(self.sandbox)
-        equip(self, SweFields.of(task))
+        _try_equipment(self, SweFields.of(task))
 
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
         """Bring a sandbox into the task's first state, from which changes are counted."""
@@ -198,16 +199,15 @@ class SweEnvironment(SubmittingEnvironment):
             reason = str(error)
             if isinstance(error, SandboxBroken):
                 reason = f"it broke the sandbox that tests it: {error}"
-            carried = {"patch": verifier.patch, "left_out": verifier.left_out}
-            self._state = {**carried, "tests": reason}
-            reward = _explained(Reward(0.0, {}, reason), verifier.left_out)
+            self._state = {**verifier.end_state.to_json(), "tests": reason}
+            reward = _explained(Reward(0.0, {}, reason), verifier.end_state.left_out)
         finally:
             if fresh:
                 verifier.close()
             if then is not None:
                 self._gold = self._start_gold(then)
         if reward.value == 1.0:
-            check_first_state(task, verifier.patch, verifier.left_out)
+            check_first_state(task, verifier.end_state.patch, verifier.end_state.left_out)
         return replace(reward, test_output=run.tail if run else "")
 
     def _run_tests(
@@ -221,9 +221,9 @@ class SweEnvironment(SubmittingEnvironment):
                     sandbox.settle(_SETTLE_TIMEOUT)
                     sandbox.halt()
                 _collect_from_services(sandbox, task)
-                verifier.take(sandbox)
+                verifier.end_state.take(sandbox)
                 verifier.join(sandbox)
-        self._state = {"patch": verifier.patch, "left_out": verifier.left_out}
+        self._state = verifier.end_state.to_json()
         return verifier.run()
 
     def _verifier(self, task: Task) -> Verifier:
@@ -359,6 +359,16 @@ class SweEnvironment(SubmittingEnvironment):
                 self._steps.enter(sandbox, step)
             else:
                 sandbox.run(action, self.action_timeout)
+
+
+def _try_equipment(environment: SweEnvironment, fields: SweFields) -> None:
+    """See, before the agent acts, that its folder of skills is there and its MCP servers start."""
+    if fields.skills:
+        text = f"test -d {shlex.quote(fields.skills)}"
+        test = Command(text, "/", _SKILLS_TIMEOUT, "", False)
+        if environment.run_command(test)[0] != 0:
+            raise TaskError(f"skills: the sandbox has no folder {fields.skills}")
+    start_servers(environment, fields.mcp)
 
 
 def _is_fresh(task: Task) -> bool:

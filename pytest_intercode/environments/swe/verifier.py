@@ -86,6 +86,9 @@ class Verifier:
         carrying: decides what of the end state is carried.
         index: the index of the repository in its first state; without it, it is read when it is
             needed.
+
+    Attributes:
+        end_state: what is brought of the agent's sandbox.
     """
 
     def __init__(
@@ -98,26 +101,7 @@ class Verifier:
         variables = (*task.variables, *task.verification.variables)
         self._sentinels = sentinels_for(replace(task.verification, variables=variables))
         self._commands = Commands(sandbox, task)
-        self._end_state = EndState(self._commands, task, carrying, index, self._clearing)
-
-    @property
-    def patch(self) -> str:
-        """What the agent did to the repository, as a patch; empty where there is none."""
-        return self._end_state.patch
-
-    @property
-    def left_out(self) -> list[str]:
-        """Paths that the agent changed and that are not tested."""
-        return self._end_state.left_out
-
-    def take(self, agents: Sandbox) -> None:
-        """Bring what is in the agent's sandbox.
-
-        Raises:
-            UngradableState: it is too much.
-            SandboxBroken: it ended the sandbox.
-        """
-        self._end_state.take(agents)
+        self.end_state = EndState(self._commands, task, carrying, index, self._clearing)
 
     def join(self, agents: Sandbox) -> None:
         """Let the tests reach the services of the agent's sandbox, as it left them."""
@@ -140,10 +124,10 @@ class Verifier:
         command = sealed_script(command, seal)
         if verification.patch:
             self._apply_tests(verification.patch)
-        clearing = "" if self._end_state.cleared else self._clearing()
+        clearing = "" if self.end_state.cleared else self._clearing()
         if clearing:
             self._commands.run(clearing)
-        later_time = self._end_state.transfer.later_time
+        later_time = self.end_state.transfer.later_time
         for verification_archive in verification.archives:
             files_task = replace(task, archive=verification_archive, files={})
             self._sandbox.unpack(build_archive(files_task, later_time()))
