@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("add_concurrency_argument", "add_option", "add_options", "add_permission_arguments"),
-    *("add_results_argument", "count", "map_concurrently", "permissions_of", "results_stem"),
-    *("sandboxes_of", "tasks_of"),
+    *("add_results_argument", "add_suites_argument", "count", "map_concurrently"),
+    *("permissions_of", "results_stem", "sandboxes_of", "tasks_of"),
 ]
 
 Argument = TypeVar("Argument")
@@ -72,6 +72,17 @@ def _parser(option: Option[Any]) -> Callable[[str], object]:
         return value
 
     return parse
+
+
+def add_suites_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the suites whose tasks a command is about; see :func:`tasks_of`."""
+    parser.add_argument(
+        "suites",
+        metavar="SUITE",
+        nargs="+",
+        help="a suite (.yaml), a bundled one (bash, sql, python, ctf, swe), or a dataset: its name "
+        "(spider) or a folder of task folders",
+    )
 
 
 def add_permission_arguments(parser: argparse.ArgumentParser) -> None:
@@ -161,15 +172,12 @@ def sandboxes_of(
         hidden=(Path.cwd(), *filter(None, [getattr(options, "data", None)])),
     )
     provider = SandboxProvider(settings, progress=progress)
-    names = {
-        "runtime": "--runtime",
-        "rootfs": "--rootfs",
-        "docker_hosts": "--docker-host",
-        "registry": "--registry",
-        "platform": "--platform",
-    }
+    checked_options: tuple[Option[Any], ...] = (
+        *(Options.runtime, Options.rootfs, Options.docker_hosts, Options.registry),
+        Options.platform,
+    )
     try:
-        provider.check(names)
+        provider.check({option.attribute: f"--{option.name}" for option in checked_options})
         yield provider
     finally:
         provider.close()

@@ -19,6 +19,7 @@ from pytest_intercode.cli.arguments import (
     add_option,
     add_options,
     add_permission_arguments,
+    add_suites_argument,
     count,
     map_concurrently,
     permissions_of,
@@ -45,13 +46,7 @@ _USAGE = 2  # exit status
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument(
-        "suites",
-        metavar="SUITE",
-        nargs="+",
-        help="a suite (.yaml), a bundled one (bash, sql, python, ctf, swe), or a dataset: its name "
-        "(spider) or a folder of task folders",
-    )
+    add_suites_argument(parser)
     for option, name, text in (
         ("--check", "NAME", "make these checks only (docs/auditing.md lists them)"),
         ("--task", "ID", "audit these tasks, and show all evidence"),

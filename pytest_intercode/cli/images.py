@@ -18,6 +18,7 @@ from pytest_intercode.cli.arguments import (
     add_option,
     add_options,
     add_permission_arguments,
+    add_suites_argument,
     map_concurrently,
     permissions_of,
     sandboxes_of,
@@ -51,13 +52,7 @@ Problems = dict[str, tuple[str, list[str]]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument(
-        "suites",
-        metavar="SUITE",
-        nargs="+",
-        help="a suite (.yaml), a bundled one (bash, sql, python, ctf, swe), or a dataset: its name "
-        "(spider) or a folder of task folders",
-    )
+    add_suites_argument(parser)
     parser.add_argument("--pull", action="store_true", help="pull what is not here")
     parser.add_argument(
         "--build", action="store_true", help="pull what is not here, and build the tasks' images"

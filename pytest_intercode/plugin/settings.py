@@ -31,6 +31,7 @@ from pytest_intercode.suites.catalogue import DataFolder, data_folder
 from pytest_intercode.system.files import statistics_path
 
 if TYPE_CHECKING:
+    from pytest_intercode.options.option import Option
     from pytest_intercode.results.durations import Durations
 
 __all__ = ["Settings"]
@@ -168,18 +169,14 @@ class Settings(Options):
     @property
     def checked_sandbox_options(self) -> dict[str, str]:
         """By the fields of ``sandbox`` that are checked before a run, the options of these."""
-        options = {
-            "runtime": "--intercode-runtime",
-            "rootfs": "--intercode-rootfs",
-            "docker_hosts": "--intercode-docker-host",
-            "platform": "--intercode-platform",
-            "kube_context": "--intercode-kube-context",
-            "kube_namespace": "--intercode-kube-namespace",
-            "kube_pull_secrets": "--intercode-kube-pull-secret",
-            "kube_nodes": "--intercode-kube-node",
-        }
-        # The nodes of a cluster ask it.
-        return options if self.cluster else {**options, "registry": "--intercode-registry"}
+        options: list[Option[Any]] = [
+            *(Options.runtime, Options.rootfs, Options.docker_hosts, Options.platform),
+            *(Options.kube_context, Options.kube_namespace, Options.kube_pull_secrets),
+            Options.kube_nodes,
+        ]
+        if not self.cluster:  # whose nodes ask it
+            options.append(Options.registry)
+        return {option.attribute: f"--intercode-{option.name}" for option in options}
 
     @property
     def outputs(self) -> tuple[Path, ...]:
