@@ -109,9 +109,14 @@ class Assembler(ABC):
         self.length = 0
         self._room = _MAX_ANSWER_LENGTH
 
-    @abstractmethod
     def feed(self, event: Event) -> None:
         """Take the next event."""
+        if event.data is not None:
+            self._read(event.kind, event.data)
+
+    @abstractmethod
+    def _read(self, kind: str, data: dict[str, Any]) -> None:
+        """Take the name and the data of an event."""
 
     @abstractmethod
     def answer(self) -> dict[str, Any]:
@@ -162,9 +167,9 @@ class _Chat(Assembler):
 
     def feed(self, event: Event) -> None:
         self.complete = self.complete or event.is_last
-        data = event.data
-        if data is None:
-            return
+        super().feed(event)
+
+    def _read(self, kind: str, data: dict[str, Any]) -> None:
         if isinstance(data.get("error"), dict):
             self._head.setdefault("error", data["error"])
             self.complete = True
@@ -243,10 +248,7 @@ class _Responses(Assembler):
         self._items: dict[int, dict[str, Any]] = {}
         self._texts: dict[int, list[str]] = {}
 
-    def feed(self, event: Event) -> None:
-        data = event.data
-        if data is None:
-            return
+    def _read(self, kind: str, data: dict[str, Any]) -> None:
         kind = str(data.get("type", ""))
         self.length += _text_length(data.get("delta"))  # of a text, a call or a thought
         response = data.get("response")
@@ -296,11 +298,8 @@ class _Messages(Assembler):
         self._blocks: dict[int, dict[str, Any]] = {}
         self._pieces: dict[int, dict[str, list[str]]] = {}
 
-    def feed(self, event: Event) -> None:
-        data = event.data
-        if data is None:
-            return
-        kind = data.get("type")
+    def _read(self, kind: str, data: dict[str, Any]) -> None:
+        kind = str(data.get("type", ""))
         self.length += _text_length([data.get("content_block"), data.get("delta")])
         index = _number(data.get("index"))
         if kind == "message_start" and isinstance(data.get("message"), dict):
@@ -348,10 +347,7 @@ class _Messages(Assembler):
                 initial = block.get(key)
                 block[key] = (initial if isinstance(initial, str) else "") + text
             elif text:
-                try:
-                    block["input"] = json.loads(text)
-                except (ValueError, RecursionError):
-                    block["input"] = {"unreadable": text}
+                block["input"] = _parse_input(text)
         return block
 
 
@@ -366,10 +362,7 @@ class _Gemini(Assembler):
         self._head: dict[str, Any] = {}
         self._candidates: dict[int, dict[str, Any]] = {}
 
-    def feed(self, event: Event) -> None:
-        data = event.data
-        if data is None:
-            return
+    def _read(self, kind: str, data: dict[str, Any]) -> None:
         for key in ("modelVersion", "responseId", "promptFeedback", "error"):
             if data.get(key) is not None:
                 self._head[key] = data[key]
@@ -417,20 +410,17 @@ class _Converse(Assembler):
         self._head: dict[str, Any] = {}
         self._blocks: dict[int, dict[str, list[Any]]] = {}
 
-    def feed(self, event: Event) -> None:
-        data = event.data
-        if data is None:
-            return
-        if event.kind == "metadata":
+    def _read(self, kind: str, data: dict[str, Any]) -> None:
+        if kind == "metadata":
             self.usage = data["usage"] if isinstance(data.get("usage"), dict) else None
             self.complete = True
-        elif event.kind == "messageStop":
+        elif kind == "messageStop":
             self._head["stopReason"] = data.get("stopReason")
             self.ending = True
-        elif event.kind.endswith("Exception"):
+        elif kind.endswith("Exception"):
             self._head["error"] = data
             self.complete = True
-        elif event.kind in ("contentBlockStart", "contentBlockDelta"):
+        elif kind in ("contentBlockStart", "contentBlockDelta"):
             self._add(data)
 
     def _add(self, data: Mapping[str, Any]) -> None:
@@ -459,15 +449,19 @@ class _Converse(Assembler):
 
     def _block(self, block: Mapping[str, list[Any]]) -> dict[str, Any]:
         if block["call"]:
-            text = "".join(block["input"])
-            try:
-                value = json.loads(text or "{}")
-            except (ValueError, RecursionError):
-                value = {"unreadable": text}
+            value = _parse_input("".join(block["input"]) or "{}")
             return {"toolUse": {**block["call"][0], "input": value}}
         if any(block["thought"]):
             return {"reasoningContent": {"reasoningText": {"text": "".join(block["thought"])}}}
         return {"text": "".join(block["text"])}
+
+
+def _parse_input(text: str) -> Any:
+    """Return what a model gives a tool; an object that holds the text where it is not JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return {"unreadable": text}
 
 
 def _joined(part: Mapping[str, Any]) -> dict[str, Any]:
