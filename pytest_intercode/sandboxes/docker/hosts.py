@@ -299,11 +299,7 @@ class DockerHosts(HostGroup):
         raise EngineUnavailable("no Docker host answers")
 
     def give_image(self, host: Host, image: str) -> None:
-        """Make sure that a host has an image, and the one that other hosts have.
-
-        Raises:
-            Exception: it cannot be had; whatever the engine or its client says.
-        """
+        """See :meth:`HostGroup.give_image`."""
         assert host.engine is not None
         with self.changed:
             donors = [

@@ -163,13 +163,8 @@ def remove_network(api: APIClient, network_id: str) -> None:
             return
 
 
-def _any_labels(labels: Mapping[str, str]) -> bool:
-    """Take all of them."""
-    return True
-
-
 def remove_all(
-    api: APIClient, label: str, is_left: Callable[[Mapping[str, str]], bool] = _any_labels
+    api: APIClient, label: str, is_left: Callable[[Mapping[str, str]], bool] = lambda labels: True
 ) -> tuple[int, int]:
     """Remove containers, then networks, then volumes with a label.
 
