@@ -26,18 +26,18 @@ __all__ = [
     "ESCAPE",
     "NUMBERED",
     "parse_calypso",
+    "parse_carbon",
     "parse_grommet",
     "parse_highlightjs",
     "parse_jest",
-    "parse_jest_files",
     "parse_jest_json",
     "parse_karma",
-    "parse_lighthouse",
+    "parse_lighthouse_json",
     "parse_lighthouse_mocha",
-    "parse_mocha_json",
-    "parse_next",
+    "parse_next_karma",
     "parse_next_mocha",
-    "parse_quarto",
+    "parse_prismjs",
+    "parse_quarto_cli",
     "parse_tap",
     "parse_vitest",
 ]
@@ -88,7 +88,7 @@ parse_tap = by_pattern(
 _FILE_TIMES = tuple(re.compile(rf"(.*)\s\([\d.]+{unit}\)") for unit in ("ms", r"\ss", "s"))
 
 
-def parse_jest_files(log: str) -> Statuses:
+def parse_carbon(log: str) -> Statuses:
     """Read ``PASS file`` and ``FAIL file``, as jest prints without ``--verbose``."""
     statuses = Results()
     for line in log.split("\n"):
@@ -172,7 +172,7 @@ def parse_highlightjs(log: str) -> Statuses:
 _PRISM = "./node_modules/.bin/mocha tests/run.js --reporter json"
 
 
-def parse_mocha_json(log: str) -> Statuses:
+def parse_prismjs(log: str) -> Statuses:
     """Read what mocha's JSON reporter wrote after each line with the command that prism uses."""
     statuses = Results()
     for run in log.split(_PRISM)[1:]:
@@ -198,7 +198,7 @@ def _titles(report: Any, key: str) -> Iterator[str]:
 _TITLE = re.compile(r'"fullTitle":\s"')
 
 
-def parse_lighthouse(log: str) -> Statuses:
+def parse_lighthouse_json(log: str) -> Statuses:
     """Read the names in what mocha's JSON reporter wrote, of lighthouse before version 3."""
     statuses = Results()
     for run in log.split("./node_modules/.bin/mocha --reporter json")[1:]:
@@ -262,7 +262,7 @@ _NEXT_ERROR = re.compile(r"AssertionError:\s+#")
 _NEXT_NOISE = ("ERROR", "LOG", "WARN", "Check", "in")
 
 
-def parse_next(log: str) -> Statuses:
+def parse_next_karma(log: str) -> Statuses:
     """Read karma's list of suites and names after each ``xvfb-run``, of fusion next."""
     statuses = Results()
     outline = Outline(" - ")
@@ -325,7 +325,7 @@ _QUARTO_CASE = re.compile(r"\[(?:smoke|unit)\]")
 _QUARTO_FILES = (re.compile(r"/tmp/\w+\.qmd"), re.compile(r"/tmp/\w+/"))
 
 
-def parse_quarto(log: str) -> Statuses:
+def parse_quarto_cli(log: str) -> Statuses:
     """Read ``[unit] name ... ok`` in colours; temporary files are numbered as they come."""
     statuses = Results()
     numbers: dict[str, int] = {}

@@ -24,14 +24,14 @@ __all__ = [
     "parse_doctest",
     "parse_googletest",
     "parse_gotest",
-    "parse_gradle",
+    "parse_gradle_custom",
     "parse_jq",
     "parse_maven",
-    "parse_micropython",
+    "parse_micropython_test",
     "parse_minitest",
     "parse_phpunit",
     "parse_redis",
-    "parse_rspec",
+    "parse_rspec_transformed_json",
     "parse_ruby_unit",
 ]
 
@@ -102,7 +102,7 @@ parse_ant = by_pattern(
 )
 
 
-def parse_gradle(log: str) -> Statuses:
+def parse_gradle_custom(log: str) -> Statuses:
     """Read ``class > name PASSED``, and a status on a later line of its own."""
     statuses = Results()
     waiting = ""
@@ -182,7 +182,7 @@ _RUBY_MARKS = {
 
 
 @by_line
-def parse_rspec(line: str) -> tuple[str, Status] | None:
+def parse_rspec_transformed_json(line: str) -> tuple[str, Status] | None:
     """Read ``name - passed``, into which rspec's JSON is made."""
     passed, failed = line.rfind(" - passed"), line.rfind(" - failed")
     end = max(passed, failed)
@@ -210,7 +210,7 @@ def parse_redis(line: str) -> tuple[str, Status] | None:
 
 parse_jq = by_pattern(r"(PASS|FAIL):\s(.+)", _WORDS, "Read ``PASS: name``.")
 
-parse_micropython = by_pattern(r"(pass|FAIL|skip)\s+(\S.*)", _WORDS, "Read ``pass name``.")
+parse_micropython_test = by_pattern(r"(pass|FAIL|skip)\s+(\S.*)", _WORDS, "Read ``pass name``.")
 
 
 @by_line

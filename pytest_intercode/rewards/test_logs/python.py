@@ -29,8 +29,8 @@ __all__ = [
     "parse_pytest_options",
     "parse_pytest_v2",
     "parse_pytest_verbose",
+    "parse_python_slugify",
     "parse_seaborn",
-    "parse_slugify",
     "parse_sympy",
     "parse_tornado",
 ]
@@ -277,7 +277,7 @@ _SLUG_ENDS = {"ok": Status.PASSED, "FAIL": Status.FAILED, "ERROR": Status.ERROR}
 
 
 @by_whole_line
-def parse_slugify(line: str) -> tuple[str, Status] | None:
+def parse_python_slugify(line: str) -> tuple[str, Status] | None:
     """Read ``name ... ok``, where a name is letters, digits and a few marks."""
     result = _SLUG.fullmatch(line)
     return (result[1], _SLUG_ENDS[result[2]]) if result else None

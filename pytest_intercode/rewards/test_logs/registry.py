@@ -23,83 +23,40 @@ from pytest_intercode.rewards.test_logs.results import (
 from pytest_intercode.system.imports import describe_error, describe_point, load_point
 
 __all__ = [
-    *("GROUP", "UNTIMED", "UnknownParser", "added_parsers", "builtin_parser_names", "parse"),
-    *("parser_names", "parser_of_row", "plain_parser", "untimed"),
+    *("GROUP", "UNTIMED", "UnknownParser", "added_parsers", "parse", "parser_names"),
+    *("parser_of_row", "plain_parser", "untimed"),
 ]
 
 GROUP = "pytest_intercode.log_parsers"
 """The group of entry points: each names a function of a log to statuses, as words, by name."""
 
-_PARSERS = {
-    # Python
-    "autograd": "python:parse_autograd",
-    "django": "python:parse_django",
-    "matplotlib": "python:parse_matplotlib",
-    "mypy": "python:parse_mypy",
-    "paramiko": "python:parse_paramiko",
-    "pydantic": "python:parse_pydantic",
-    "pytest": "python:parse_pytest",
-    "pytest_options": "python:parse_pytest_options",
-    "pytest_v2": "python:parse_pytest_v2",
-    "pytest_verbose": "python:parse_pytest_verbose",
-    "python_slugify": "python:parse_slugify",
-    "seaborn": "python:parse_seaborn",
-    "sympy": "python:parse_sympy",
-    "tornado": "python:parse_tornado",
-    # JavaScript
-    "bpmn_js": "javascript_failures:parse_bpmn_js",
-    "calypso": "javascript:parse_calypso",
-    "carbon": "javascript:parse_jest_files",
-    "chart_js": "javascript_failures:parse_chart_js",
-    "eslint": "javascript_failures:parse_eslint",
-    "grommet": "javascript:parse_grommet",
-    "highlightjs": "javascript:parse_highlightjs",
-    "jest": "javascript:parse_jest",
-    "jest_json": "javascript:parse_jest_json",
-    "karma": "javascript:parse_karma",
-    "lighthouse_json": "javascript:parse_lighthouse",
-    "lighthouse_mocha": "javascript:parse_lighthouse_mocha",
-    "marked": "javascript_failures:parse_marked",
-    "next_karma": "javascript:parse_next",
-    "next_mocha": "javascript:parse_next_mocha",
-    "openlayers": "javascript_failures:parse_openlayers",
-    "p5js": "javascript_failures:parse_p5js",
-    "prismjs": "javascript:parse_mocha_json",
-    "quarto_cli": "javascript:parse_quarto",
-    "tap": "javascript:parse_tap",
-    "vitest": "javascript:parse_vitest",
-    # others
-    "ant": "others:parse_ant",
-    "cargo": "others:parse_cargo",
-    "cucumber": "others:parse_cucumber",
-    "doctest": "others:parse_doctest",
-    "googletest": "others:parse_googletest",
-    "gotest": "others:parse_gotest",
-    "gradle_custom": "others:parse_gradle",
-    "jq": "others:parse_jq",
-    "maven": "others:parse_maven",
-    "micropython_test": "others:parse_micropython",
-    "minitest": "others:parse_minitest",
-    "phpunit": "others:parse_phpunit",
-    "redis": "others:parse_redis",
-    "rspec_transformed_json": "others:parse_rspec",
-    "ruby_unit": "others:parse_ruby_unit",
+_PARSERS_BY_MODULE = {
+    "python": (
+        *("autograd", "django", "matplotlib", "mypy", "paramiko", "pydantic", "pytest"),
+        *("pytest_options", "pytest_v2", "pytest_verbose", "python_slugify", "seaborn", "sympy"),
+        "tornado",
+    ),
+    "javascript": (
+        *("calypso", "carbon", "grommet", "highlightjs", "jest", "jest_json", "karma"),
+        *("lighthouse_json", "lighthouse_mocha", "next_karma", "next_mocha", "prismjs"),
+        *("quarto_cli", "tap", "vitest"),
+    ),
+    "javascript_failures": ("bpmn_js", "chart_js", "eslint", "marked", "openlayers", "p5js"),
+    "others": (
+        *("ant", "cargo", "cucumber", "doctest", "googletest", "gotest", "gradle_custom", "jq"),
+        *("maven", "micropython_test", "minitest", "phpunit", "redis", "rspec_transformed_json"),
+        "ruby_unit",
+    ),
     # of SWE-rebench V2
-    "csharp": "rebench:parse_csharp",
-    "elixir": "rebench:parse_elixir",
-    "js": "rebench:parse_js",
-    "js_2": "rebench:parse_js_2",
-    "js_4": "rebench:parse_js_4",
-    "junit_text": "rebench:parse_junit_text",
-    "npx": "rebench:parse_npx",
-    "pytest_nebo": "rebench:parse_pytest_nebo",
-    "swift": "rebench:parse_swift",
+    "rebench": (
+        *("csharp", "elixir", "js", "js_2", "js_4", "junit_text", "npx", "pytest_nebo", "swift"),
+    ),
     # what a runner writes for programs
-    "json_tests": "junit:parse_json_tests",
-    "junit": "junit:parse_junit",
+    "junit": ("json_tests", "junit"),
 }
-"""The built-in parsers: the module and the function of each name. SWE-bench's names are these with
-``parse_log_`` before them. They are imported when a log is read."""
+_MODULES = {name: module for module, names in _PARSERS_BY_MODULE.items() for name in names}
+"""The module of each built-in parser, which is imported when a log is read. Its function there is
+``parse_`` and the name; SWE-bench's names are these with ``parse_log_`` before them."""
 
 _ALIASES = {
     **dict.fromkeys(("flask", "marshmallow", "pvlib", "pyvista", "sqlfluff"), "pytest"),
@@ -156,14 +113,9 @@ def untimed(name: str) -> str:
     return name
 
 
-def builtin_parser_names() -> tuple[str, ...]:
-    """Return the one name of each built-in parser."""
-    return tuple(_PARSERS)
-
-
 def parser_names() -> tuple[str, ...]:
     """Return the names of all parsers, the added ones last."""
-    return (*sorted({*_PARSERS, *_ALIASES}), *sorted(added_parsers()))
+    return (*sorted({*_MODULES, *_ALIASES}), *sorted(added_parsers()))
 
 
 def plain_parser(name: str) -> str:
@@ -175,7 +127,7 @@ def plain_parser(name: str) -> str:
     """
     plain = _PREFIX.sub("", name, count=1)
     plain = _ALIASES.get(plain, plain)
-    if plain in _PARSERS:
+    if plain in _MODULES:
         return plain
     if name in added_parsers():
         return name
@@ -242,7 +194,7 @@ def parse(name: str, log: str) -> Statuses:
             an added parser gave something else than statuses by name.
     """
     plain = plain_parser(name.removesuffix(UNTIMED))
-    parser = _builtin_parser(plain) if plain in _PARSERS else _added_parser(plain)
+    parser = _builtin_parser(plain) if plain in _MODULES else _added_parser(plain)
     if len(log) > MAX_LOG_LENGTH:
         raise UngradableState(f"a log of more than {MAX_LOG_LENGTH // 1024**2} Mi characters")
     statuses = parser(log.replace("\r\n", "\n").replace("\r", "\n"))
@@ -253,8 +205,7 @@ def parse(name: str, log: str) -> Statuses:
 
 @cache
 def _builtin_parser(name: str) -> Parser:
-    module, _, function = _PARSERS[name].partition(":")
-    parser: Parser = getattr(import_module(f"{__package__}.{module}"), function)
+    parser: Parser = getattr(import_module(f"{__package__}.{_MODULES[name]}"), f"parse_{name}")
     return parser
 
 
