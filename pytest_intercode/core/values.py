@@ -39,6 +39,7 @@ def whole(needed: str, least: int | None = None) -> Callable[[str], int]:
     """
 
     def parse(value: str) -> int:
+        """Return the number of a text."""
         try:
             number = int(value)
         except ValueError:
@@ -59,6 +60,7 @@ def amount(needed: str, *, zero: bool = False) -> Callable[[str], float]:
     """
 
     def parse(value: str) -> float:
+        """Return the number of a text."""
         try:
             number = float(value)
         except ValueError:

@@ -36,26 +36,12 @@ __all__ = [
     "parse_spans_target",
 ]
 
-_count = whole("a whole number above 0", 1)
-_seconds = amount("a number of seconds above 0")
-_money = amount("an amount above 0")
+parse_count = whole("a whole number above 0", 1)
+parse_seconds = amount("a number of seconds above 0")
+parse_money = amount("an amount above 0")
+
 # The last one lacks its beginning; it would make a file of that name.
 _NO_FILE = re.compile(r"env|.*://.*|[\w.-]+:\d+(/.*)?", re.DOTALL)
-
-
-def parse_count(value: str) -> int:
-    """Return a whole number above 0."""
-    return _count(value)
-
-
-def parse_seconds(value: str) -> float:
-    """Return a time in seconds, above 0."""
-    return _seconds(value)
-
-
-def parse_money(value: str) -> float:
-    """Return an amount above 0."""
-    return _money(value)
 
 
 def parse_agent(value: str) -> AgentChoice:
