@@ -356,7 +356,26 @@ class Compared:
             )
         if sandboxes and old["sandbox"] == new["sandbox"]:
             warnings.append(f"what its sandbox is made of is another in {_task_list(sandboxes)}")
+        if line := self._describe_disjoint():
+            warnings.append(line)
         return warnings
+
+    def _describe_disjoint(self) -> str:
+        """Say that no task is in both runs, and what may be done; nothing where one is."""
+        old, new = (set(map(key_of, run.tries)) for run in (self.before, self.after))
+        if old & new or not (old and new):
+            return ""
+        line = "no task is in both runs: tasks are matched by env, suite and id"
+        is_intercodes = [
+            any(record.format_version == 0 for record in run.tries)
+            for run in (self.before, self.after)
+        ]
+        if sum(is_intercodes) != 1:
+            return line
+        return (
+            f"{line}, and files of InterCode's have others; play that one with "
+            "--intercode-agent=replay:FILE and --intercode-results, and compare what it records"
+        )
 
     def _find_changed(self, value_of: Callable[[EpisodeRecord], str]) -> list[TaskKey]:
         """Return the tasks for which both runs record a value, and not the same."""

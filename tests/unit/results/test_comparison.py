@@ -286,6 +286,22 @@ def test_digests_of_the_first_format_are_not_compared() -> None:
     assert _compared(old, [_row("a", task_digest="2")]).warnings() == []
 
 
+def test_one_of_intercodes_runs_is_played_before_it_is_compared() -> None:
+    intercodes = {
+        "environment": "ic_bash",
+        "dataset": "./data/nl2bash.json",
+        "task_id": "a",
+        "query": "Do it.",
+        "turn_history": {"actions": ["ls"], "observations": [""], "rewards": [1.0]},
+        "summary": {"max_reward": 1.0},
+    }
+    [line] = _compared([intercodes], [_row("a")]).warnings()
+    assert "InterCode's have others; play that one with --intercode-agent=replay:FILE" in line
+    assert _compared([intercodes], [intercodes]).warnings() == []
+    [line] = _compared([_row("a")], [_row("b")]).warnings()
+    assert line == "no task is in both runs: tasks are matched by env, suite and id"
+
+
 def test_nothing_in_common() -> None:
     told = lines(_compared([_row("a")], [_row("b")]))
     assert told[-1] == "too few samples: no task has a graded try in both runs"
