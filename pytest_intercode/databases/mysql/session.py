@@ -105,6 +105,7 @@ class MySqlSession:
                 # The server ended between two statements: another session ended it. Or somebody
                 # has killed its sandbox, which no statement can, while this one only read.
                 facts = self._execute(statement, timeout, max_rows, max_bytes)
+                # What the session held went with the connection before this one
                 facts["lost"] = facts["lost"] or had_state
         return Answer(seconds=time.monotonic() - began, **facts)
 
