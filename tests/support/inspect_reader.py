@@ -79,7 +79,7 @@ def _sample(sample: Any) -> dict[str, Any]:
         "per turn": [
             ["model", *(["tool"] if message.tool_calls else [])]
             for message in messages
-            if message.role == "assistant"
+            if message.role == "assistant" and message.id.endswith("a")  # others talk to the user
         ],
         "roles": [message.role for message in messages],
         "calls": [
