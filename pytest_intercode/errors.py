@@ -233,5 +233,5 @@ class MissingTokensWarning(UserWarning):
 
 def suggestion(value: str, allowed: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the allowed value nearest to ``value``, or nothing."""
-    near = difflib.get_close_matches(value, list(allowed), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(value, list(allowed), n=1)
     return f" Did you mean {near[0]!r}?" if near else ""

@@ -230,10 +230,10 @@ class Reporter:
         for reason, items in self._ran_again.items():
             line = f"{pluralize(len(items), 'test')} of the resumed run ran again: {reason}"
             terminalreporter.write_line(one_line(line))
-        if self._file is not None and self._settings.results is not None:
-            write_statistics(terminalreporter, tries, self._file.path)
-            rows = self._file.written + (self._reused if self._settings.resume else 0)
-            terminalreporter.write_line(one_line(f"{rows} episodes in {self._file.path}"))
+        if (file := self._file) is not None and self._settings.results is not None:
+            write_statistics(terminalreporter, tries, file.path)
+            rows = file.written + (self._reused if self._settings.resume else 0)
+            terminalreporter.write_line(one_line(f"{pluralize(rows, 'episode')} in {file.path}"))
         write_step_summary(terminalreporter, self._name_run(tries), tries, self._gate())
         self._write_page(terminalreporter, tries)
 

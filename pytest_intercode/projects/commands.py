@@ -163,8 +163,9 @@ class Commands(Sequence[Command]):
                 middle of a pipeline, it does not count.
 
         Raises:
-            TypeError: neither words nor a regular expression are given, or both.
+            TypeError: neither words nor a regular expression are given, or both; words are a list.
         """
+        _check_texts("ran", words)
         if bool(words.strip()) == (re is not None):
             raise TypeError("ran() takes the words at the beginning of a command, or re=")
         question = f'ran("{words}"' if re is None else f"ran(re={_pattern_text(re)!r}"
@@ -183,8 +184,9 @@ class Commands(Sequence[Command]):
             commands: the words at the beginning of each, as :meth:`ran` takes them.
 
         Raises:
-            TypeError: fewer than two commands are given.
+            TypeError: fewer than two commands are given, or something other than texts.
         """
+        _check_texts("order", *commands)
         if len(commands) < 2 or not all(text.strip() for text in commands):
             raise TypeError("order() takes two commands or more")
         question = f"order({', '.join(map(_quoted, commands))})"
@@ -318,6 +320,14 @@ def _commands_of(turn: Turn, number: int) -> tuple[list[Command], bool]:
         )
         for command in ran
     ], text.complete
+
+
+def _check_texts(function: str, *values: object) -> None:
+    for value in values:
+        if not isinstance(value, str):
+            raise TypeError(
+                f"{function}() takes a command as one text, such as 'git add', found {value!r:.60}"
+            )
 
 
 def _status(status: int | None, link: StatusLink) -> int | None:

@@ -46,7 +46,7 @@ class ChangedPaths(tuple[str, ...]):
                 the slash (as :mod:`fnmatch` has it).
 
         Raises:
-            ValueError: the path is absolute.
+            ValueError: the path is absolute, or leads out of the project.
         """
         _check_relative(self.kind, path)
         value = any(matches(name, path) for name in self)
@@ -61,7 +61,7 @@ def ask_unchanged(state: ProjectState, path: str) -> Answer:
         path: as for :class:`ChangedPaths`.
 
     Raises:
-        ValueError: the path is absolute.
+        ValueError: the path is absolute, or leads out of the project.
     """
     _check_relative("unchanged", path)
     names = (*state.created, *state.changed, *state.deleted)
@@ -85,6 +85,8 @@ def _check_relative(kind: str, path: str) -> None:
     """Refuse a path that no file of a project has: nothing there would ever change."""
     if posixpath.isabs(path):
         raise ValueError(f"run.{kind}({path!r}): a path is relative to the project's folder")
+    if posixpath.normpath(path).split("/")[0] == "..":
+        raise ValueError(f"run.{kind}({path!r}): this path leads out of the project's folder")
 
 
 def _describe(state: ProjectState, path: str) -> str:

@@ -44,7 +44,8 @@ def first_error(
 ) -> str:
     """Return the message of a suite file that does not fit the schema of its environment."""
     if not isinstance(raw, dict):
-        return f"{path}: a suite is a mapping with env and tasks (or rows), not {raw!r:.60}"
+        content = "and this file is empty" if raw is None else f"not {raw!r:.60}"
+        return f"{path}: a suite is a mapping with env and tasks (or rows), {content}"
     details = _most_specific(error)
     line, name = locate(node, details["loc"])
     return f"{path}:{line}: {name}{_describe_error(details, model, raw.get('env'))}"

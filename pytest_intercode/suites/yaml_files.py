@@ -120,8 +120,12 @@ def read_yaml(path: Path | SuitePath, *, new: bool = False) -> tuple[Any, yaml.N
                 f"{path}: larger than {_MAX_BYTES // 2**20} MiB; put the tasks into a file of rows"
             )
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SuiteError(f"{path}: cannot be read: {_reason(error)}") from None
+    except UnicodeDecodeError as error:
+        raise SuiteError(
+            f"{path}: not UTF-8 text at byte {error.start}; save it with the encoding UTF-8"
+        ) from None
+    except OSError as error:
+        raise SuiteError(f"{path}: cannot be read: {error.strerror or error}") from None
     node = None
     try:
         _check_limits(text)
@@ -137,10 +141,6 @@ def read_yaml(path: Path | SuitePath, *, new: bool = False) -> tuple[Any, yaml.N
     problem = getattr(fault, "problem", None) or str(fault).splitlines()[0]
     remedy = next((words for part, words in _REMEDIES.items() if part in problem), "")
     raise SuiteError(f"{place}: not YAML: {problem}{remedy}")
-
-
-def _reason(error: OSError | UnicodeDecodeError) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _mistake(problem: str, mark: Any) -> yaml.MarkedYAMLError:

@@ -167,7 +167,9 @@ def test_runs(intercode_project):
     agents = pytester.path / "agents.py"
     agents.write_text(agents.read_text().replace("cat AGENTS.md", "ls >ls; cat AGENTS.md"))
     for name in ("earlier", "main"):
-        run(pytester, test, f"--intercode-results={name}.jsonl").assert_outcomes(passed=1)
+        result = run(pytester, test, f"--intercode-results={name}.jsonl")
+        result.assert_outcomes(passed=1)
+        result.stdout.fnmatch_lines([f"1 episode in *{name}.jsonl"])
     options = ["--intercode-results=new.jsonl", "--intercode-baseline=main.jsonl"]
     run(pytester, test, *options).assert_outcomes(passed=1)
     (pytester.path / "pyproject.toml").write_text('[project]\nname = "y"\n')

@@ -137,6 +137,8 @@ def test_a_regular_expression() -> None:
     for words, pattern in (("", None), (" ", None), ("a", "a")):
         with pytest.raises(TypeError, match="words at the beginning"):
             commands.ran(words, re=pattern)
+    with pytest.raises(TypeError, match=r"ran\(\) takes a command as one text, .* found \['uv'"):
+        commands.ran(["uv", "add"])  # type: ignore[arg-type]
 
 
 def test_ok_needs_a_status_of_0() -> None:
@@ -158,6 +160,8 @@ def test_order() -> None:
     assert "the agent ran 4 commands" in commands.order("git add", "git push").explanation
     with pytest.raises(TypeError, match="two commands"):
         commands.order("git add")
+    with pytest.raises(TypeError, match=r"order\(\) takes a command as one text, .* found \['a'"):
+        commands.order(["a", "b"])  # type: ignore[arg-type]
 
 
 def test_submissions_passes_and_other_tools_ran_nothing() -> None:

@@ -482,7 +482,7 @@ _COMMON = (
 # what is laid below the one task (or a whole file), the line, the message
 _BAD: list[tuple[str, int | None, str]] = [
     # the whole file
-    ("", None, "a suite is a mapping with env and tasks (or rows), not None"),
+    ("", None, "a suite is a mapping with env and tasks (or rows), and this file is empty"),
     ("- a\n", None, "a suite is a mapping with env and tasks (or rows), not ['a']"),
     ("env: [bash\n", 2, "not YAML: did not find expected ',' or ']'"),
     (
@@ -605,6 +605,12 @@ _BAD: list[tuple[str, int | None, str]] = [
         3,
         "task 'a': golds: there is no such field. Did you mean 'gold'? Allowed: "
         f"{_COMMON}, id, query, gold, alternatives, services",
+    ),
+    (  # nothing is near enough to be what was meant
+        "env: bash\ntasks:\n  - {id: a, prompt: q, gold: g}\n",
+        3,
+        f"task 'a': prompt: there is no such field. Allowed: {_COMMON}, id, query, gold, "
+        "alternatives, services",
     ),
     # further fields of a task, on line 6 and after
     ("max_turns: 0", 6, "max_turns: input should be greater than or equal to 1 (found 0)"),
@@ -875,7 +881,13 @@ def test_gold_is_not_quoted_by_a_message(load: Load) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "cannot be read: .*No such file"), (b"\xff", "cannot be read: .*utf-8")],
+    [
+        (None, "cannot be read: .*No such file"),
+        (
+            "env: bash\n".encode("utf-16"),
+            "not UTF-8 text at byte 0; save it with the encoding UTF-8",
+        ),
+    ],
 )
 def test_suite_that_cannot_be_read(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "suite.yaml"
