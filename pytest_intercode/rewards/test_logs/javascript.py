@@ -22,26 +22,6 @@ from pytest_intercode.rewards.test_logs.results import (
     by_pattern,
 )
 
-__all__ = [
-    "ESCAPE",
-    "NUMBERED",
-    "parse_calypso",
-    "parse_carbon",
-    "parse_grommet",
-    "parse_highlightjs",
-    "parse_jest",
-    "parse_jest_json",
-    "parse_karma",
-    "parse_lighthouse_json",
-    "parse_lighthouse_mocha",
-    "parse_next_karma",
-    "parse_next_mocha",
-    "parse_prismjs",
-    "parse_quarto_cli",
-    "parse_tap",
-    "parse_vitest",
-]
-
 ESCAPE = re.compile(r"\x1B(?:[@-Z\\-_]|\[[0-?]*[ -/]*[@-~])")
 """What a terminal takes for colours and the like."""
 

@@ -13,15 +13,6 @@ from pytest_intercode.rewards.test_logs.results import (
     by_whole_line,
 )
 
-__all__ = [
-    "parse_bpmn_js",
-    "parse_chart_js",
-    "parse_eslint",
-    "parse_marked",
-    "parse_openlayers",
-    "parse_p5js",
-]
-
 _BLANKS = re.compile(r"\s+")
 _CHART = re.compile(r"Chrome\s[\d.]+[^\S\r\n]\(")
 _CHART_CLOSE = re.compile(r"\)[^\S\r\n]")

@@ -17,24 +17,6 @@ from pytest_intercode.rewards.test_logs.results import (
     by_pattern,
 )
 
-__all__ = [
-    "parse_ant",
-    "parse_cargo",
-    "parse_cucumber",
-    "parse_doctest",
-    "parse_googletest",
-    "parse_gotest",
-    "parse_gradle_custom",
-    "parse_jq",
-    "parse_maven",
-    "parse_micropython_test",
-    "parse_minitest",
-    "parse_phpunit",
-    "parse_redis",
-    "parse_rspec_transformed_json",
-    "parse_ruby_unit",
-]
-
 _WORDS = {
     **{"PASS": Status.PASSED, "pass": Status.PASSED, "ok": Status.PASSED, "OK": Status.PASSED},
     **{"PASSED": Status.PASSED, "SUCCESS": Status.PASSED, "✔": Status.PASSED},

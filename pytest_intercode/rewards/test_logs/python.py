@@ -18,23 +18,6 @@ from pytest_intercode.rewards.test_logs.results import (
     without_colours,
 )
 
-__all__ = [
-    "parse_autograd",
-    "parse_django",
-    "parse_matplotlib",
-    "parse_mypy",
-    "parse_paramiko",
-    "parse_pydantic",
-    "parse_pytest",
-    "parse_pytest_options",
-    "parse_pytest_v2",
-    "parse_pytest_verbose",
-    "parse_python_slugify",
-    "parse_seaborn",
-    "parse_sympy",
-    "parse_tornado",
-]
-
 _WORDS = tuple(status.value for status in Status)
 _BY_WORD = {status.value: status for status in Status}
 _SKIP_COUNT = re.compile(r"\[\d+\]")

@@ -17,18 +17,6 @@ from pytest_intercode.rewards.test_logs.results import (
     without_colours,
 )
 
-__all__ = [
-    "parse_csharp",
-    "parse_elixir",
-    "parse_js",
-    "parse_js_2",
-    "parse_js_4",
-    "parse_junit_text",
-    "parse_npx",
-    "parse_pytest_nebo",
-    "parse_swift",
-]
-
 _BY_WORD = {status.value: status for status in Status if status is not Status.XFAIL}
 
 
