@@ -37,6 +37,7 @@ _MAX_HEALTH_TIME = 600.0  # seconds, as Harbor has
 _COMPLETION_TIMEOUT = 300.0  # seconds for a command that others wait for
 _FIRST_INTERVAL = 0.05  # seconds between the first tries of a health check
 _LAST_WORDS_TIMEOUT = 0.2  # seconds for what a service that failed has just printed
+_OUTPUT_END_TIMEOUT = 10.0  # seconds for the output of one that has ended to come to its end
 _MAX_OUTPUT = 64 * 1024  # bytes of an output that are kept
 _MAX_LAST_OUTPUT = 300  # characters in a message
 _NOT_RUNNING = 409  # HTTP's status for what is asked of a container that has ended
@@ -167,7 +168,7 @@ class ServiceGroup:
         interval, reason = _FIRST_INTERVAL, ""
         while time.monotonic() < deadline:
             state = self._state(service)
-            if state.get("Status") in ("exited", "dead") and service.restarts == "never":
+            if _has_ended(state) and service.restarts == "never":
                 reason = f"it ended with status {state.get('ExitCode')}"
                 break
             try:
@@ -185,7 +186,7 @@ class ServiceGroup:
 
     def _wait_for_end(self, service: Service) -> None:
         deadline = time.monotonic() + _COMPLETION_TIMEOUT
-        while (state := self._state(service)).get("Status") not in ("exited", "dead"):
+        while not _has_ended(state := self._state(service)):
             if time.monotonic() > deadline:
                 raise TaskError(self._problem(service, "does not end, and others wait for it"))
             self._pause(_FIRST_INTERVAL)
@@ -208,13 +209,14 @@ class ServiceGroup:
 
     def _problem(self, service: Service, words: str) -> str:
         """Say what is wrong with a service, with what it printed last."""
-        self._pause(_LAST_WORDS_TIMEOUT)
+        has_ended = _has_ended(self._state(service))
+        self._pause(_OUTPUT_END_TIMEOUT if has_ended else _LAST_WORDS_TIMEOUT, service.name)
         printed = self._printed.get(service.name, b"")
         hint = f" (it printed last: {_last(printed)})" if printed.strip() else ""
         return f"the service {service.name} {words}{hint}"
 
-    def _pause(self, seconds: float) -> None:
-        """Wait, and read what the services print meanwhile.
+    def _pause(self, seconds: float, name: str | None = None) -> None:
+        """Wait, and read what the services print meanwhile; no longer than a named one prints.
 
         The engine holds a program up whose output nobody reads: after a megabyte it would neither
         become ready nor end.
@@ -223,7 +225,7 @@ class ServiceGroup:
         while True:
             chunks = [chunk for name in list(self._outputs) for chunk in self._read(name)]
             remaining = deadline - time.monotonic()
-            if remaining <= 0:
+            if remaining <= 0 or (name is not None and name not in self._outputs):
                 return
             if not chunks:
                 time.sleep(min(remaining, _FIRST_INTERVAL))
@@ -320,6 +322,10 @@ class ServiceGroup:
                 remove_container(self._api, container)
         self._containers, self._outputs = {}, {}
         self.parts.remove()
+
+
+def _has_ended(state: Mapping[str, Any]) -> bool:
+    return state.get("Status") in ("exited", "dead")
 
 
 @contextlib.contextmanager

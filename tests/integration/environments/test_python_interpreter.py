@@ -432,5 +432,5 @@ def test_without_python_the_sandbox_does_not_start(docker_engine: DockerEngine) 
 
 
 def test_latency(shared: AttachedSandbox) -> None:
-    times = sorted(shared.run("1", SOON).seconds for _ in range(100))
-    assert times[50] < 0.01  # 0.5 ms on an idle machine
+    # The quickest of them, as others may be at work on this machine; 0.5 ms where nobody is.
+    assert min(shared.run("1", SOON).seconds for _ in range(100)) < 0.01

@@ -227,6 +227,7 @@ def test_a_service_that_prints_much_is_not_held_up(
     launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_COMPLETION_TIMEOUT", SOON)
+    monkeypatch.setattr(module, "_LAST_WORDS_TIMEOUT", 0.0)  # all is read of one that has ended
     command = ("sh", "-c", "head -c 3000000 /dev/zero; echo the end; exit 5")
     talker = server("talker", command=command, health=None)
     with pytest.raises(TaskError, match=r"ended with status 5 \(it printed last: .*the end\)"):
