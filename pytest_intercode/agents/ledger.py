@@ -119,7 +119,7 @@ class Ledger:
             self.usage += expense
             self._note = replace(self._note, usage=self._note.usage + expense)
             self.exhausted = exhausted = self.exhausted or self._find_exhausted() or spent_by_run
-        # Without the lock, as what is stopped may write here
+        # Without the lock, as what is stopped may write here.
         if exhausted:
             self._stop()
             raise BudgetExhausted(f"the episode is over: {exhausted}")

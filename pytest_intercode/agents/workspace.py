@@ -293,13 +293,13 @@ class Workspace:
                 if base is None:
                     return None
                 content = base.content
-            # What was written just now may be written again within the same tick of the clock
+            # What was written just now may be written again within the same tick of the clock.
             if status.st_ctime_ns < current_time - RACY_SECONDS * 1e9:
                 digests[name] = stamp, content
         else:
             return None
         base, mode = self._base.get(name), stat.S_IMODE(status.st_mode) & 0o777
-        # The copy here may have bits that the sandbox's mode lacks
+        # The copy here may have bits that the sandbox's mode lacks.
         if base is not None and base.kind == kind and base.local_mode == mode:
             mode = base.mode
         return Entry(kind, mode, content)

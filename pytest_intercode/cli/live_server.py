@@ -118,7 +118,7 @@ class LiveServer:
             request.send_json(self._status())
         elif (method, name) == ("POST", "/stop"):
             kind = request.headers.get("Content-Type")
-            # A form of another site sends no JSON, and a script of it has another origin
+            # A form of another site sends no JSON, and a script of it has another origin.
             if request.headers.get("Origin") != f"http://{host}" or kind != "application/json":
                 request.refuse(HTTPStatus.FORBIDDEN)
             else:

@@ -126,7 +126,7 @@ class _Lines:
     """The lines of a text, taken one after the other."""
 
     def __init__(self, text: str) -> None:
-        # By a character as long, so that places stay right
+        # By a character as long, so that places stay right.
         text = text.replace("\ufeff", " ", 1) if text.startswith("\ufeff") else text
         self._lines = re.findall(r"[^\n]*\n|[^\n]+", text)  # as builders take lines
         self._next = 0
@@ -159,7 +159,7 @@ class _Lines:
             begin = _HEREDOC.fullmatch(word)
             if begin is None:
                 continue
-            # Looked up, as to search the text for each end would take the square of its length
+            # Looked up, as to search the text for each end would take the square of its length.
             indexes = self._indexes["\t" if begin[1] else ""].get(begin[3], [])
             end = next(iter(indexes[bisect_left(indexes, self._next) :][:1]), -1)
             while self._next <= end:

@@ -305,7 +305,7 @@ def _same_name(header: str) -> str | None:
     if header.startswith('"'):
         name = _unquote(header[: header.find('" ') + 1])
         return name.partition("/")[2] or None
-    # Both halves are as long, so that a blank in the name does not matter
+    # Both halves are as long, so that a blank in the name does not matter.
     half = len(header) // 2
     old, new = header[:half], header[half + 1 :]
     if header[half : half + 1] == " " and old[:2] == "a/" and new == f"b/{old[2:]}":

@@ -87,19 +87,19 @@ def show_order(statement: Statement, columns: Sequence[str]) -> Ordered | None:
     distinct = is_word(outer[outer.index(select) + 1], "DISTINCT")
     if any(is_word(token, *_SETS) for token in outer):
         same_query = Ordered(f"{head}{order_by}", tuple(keys), start, limit, distinct)
-        # Each side of a set operation would need the further columns
+        # Each side of a set operation would need the further columns.
         return None if hidden else same_query
     clauses = [token for token in outer if token.start > select.start and is_word(token, *_CLAUSES)]
     position = clauses[0].start - inner[0].start
 
     def with_columns(*columns: str) -> str:
         selection = "".join(f", {column}" for column in columns)
-        # On a line of its own, as what stands before may end with a comment
+        # On a line of its own, as what stands before may end with a comment.
         return f"{head[:position]}\n{selection}\n{head[position:]}{order_by}"
 
     key_columns = [f"({expression})" for expression in hidden]
     by_number = any(len(term) == 1 and term[0].kind == "number" for term in terms)
-    # A window does not take a number for a column: it is a constant there, or refused
+    # A window does not take a number for a column: it is a constant there, or refused.
     ranked = "" if by_number else with_columns(*key_columns, f"DENSE_RANK() OVER ({order_by}\n)")
     query = with_columns(*key_columns) if hidden else f"{head}{order_by}"
     return Ordered(query, tuple(keys), start, limit, distinct, ranked)

@@ -296,7 +296,7 @@ class _Body:
         self._previous_word = word or token.text
 
     def _follow(self, word: str) -> None:
-        # IF() and REPEAT() are functions, too, and a CASE may be an expression
+        # IF() and REPEAT() are functions, too, and a CASE may be an expression.
         begins = self._previous_word in _BEFORE_STATEMENT
         if self._closing:
             self._closing = False

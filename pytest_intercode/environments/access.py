@@ -221,7 +221,7 @@ def extract(archive: bytes, target_path: Path) -> None:
             elif member.issym():
                 links.append((target_path / name, member.linkname))
             elif member.isreg():
-                # The first is what was asked for, and has its place at the path itself
+                # The first is what was asked for, and has its place at the path itself.
                 if count:
                     _make_folder(target_path, posixpath.dirname(name))
                 _write(members, member, target_path / name if count else target_path)

@@ -231,7 +231,7 @@ class GoldCache:
             with contextlib.suppress(OSError):  # it only saves time
                 file = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
                 try:
-                    # By one call, as several processes append to it
+                    # By one call, as several processes append to it.
                     os.write(file, line)
                 finally:
                     os.close(file)

@@ -62,7 +62,7 @@ class Program:
         execution = self.sandbox.run(
             f"import _intercode\n_intercode.run({text!a}, {source!a})", timeout
         )
-        # A new interpreter has nothing of what the last one was sent
+        # A new interpreter has nothing of what the last one was sent.
         self._sent = not execution.restarted
         max_answers = len(request["tests"]) if "tests" in request else 1
         return execution, _read_answers(execution.output, token, max_answers)

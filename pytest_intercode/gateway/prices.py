@@ -33,7 +33,7 @@ SHIPPED_PRICES: Mapping[str, Price] = {
     "gpt-6-astra": Price(10, 50, 1.00, 12.50),
     "gpt-6-sol": Price(2, 10, 0.20, 2.50),
     "gpt-6-luna": Price(0.10, 0.50, 0.01, 0.125),
-    # Anthropic; what is written to its cache is kept for five minutes
+    # Anthropic; what is written to its cache is kept for five minutes.
     "claude-fable-5-1": Price(10, 50, 0.25, 12.50),
     "claude-opus-5-5": Price(4, 20, 0.20, 5),
     "claude-opus-5": Price(5, 25, 0.50, 6.25),

@@ -127,7 +127,7 @@ class Router:
         logging.getLogger().addHandler(self._all)  # once, however often this is called
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name)
-            # Those of phases that are over are closed, and each item has some
+            # Those of phases that are over are closed, and each item has some.
             self._streams = [routed for routed in self._streams if not routed.closed]
             if stream is not None and not any(stream is routed for routed in self._streams):
                 self._replace(name, stream)

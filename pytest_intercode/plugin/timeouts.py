@@ -125,7 +125,7 @@ class _Timer:
         with self._lock:
             cancel = self._cancel
             if cancel is not None:
-                # Before the rollout is cancelled, as who waits for it asks for the message
+                # Before the rollout is cancelled, as who waits for it asks for the message.
                 self.message = f"Timeout (>{self.seconds}s) from pytest-timeout."
                 cancel(self.message)
         if cancel is not None and self._over.wait(_CANCEL_TIMEOUT):

@@ -406,7 +406,7 @@ def _make_copy(files: dict[str, ProjectFile], overlays: Sequence[Path]) -> Proje
                 for source, target in ((made_commit, commit), (made_layer, layer)):
                     part = target.with_name(f"{target.name}.{os.getpid()}")
                     shutil.move(source, part)
-                    # In one step, as other processes may make the same copy now
+                    # In one step, as other processes may make the same copy now.
                     part.replace(target)
         return ProjectCopy(layer, commit.read_text("ascii"), digest)
     except OSError as error:

@@ -92,7 +92,7 @@ def find_read_files(
         names.update(_normal_name(name, workdir) for name in _FOUND.findall(output))
     read_paths.update(_find_named(names, digests))
     read_paths.update(_find_matching(patterns, digests))
-    # Joined by what no path has
+    # Joined by what no path has.
     read_paths.update(_find_mentioned("\0".join(texts), digests))
     return {path: digests[path] for path in sorted(read_paths)}
 
@@ -134,7 +134,7 @@ def _find_matching(patterns: Iterable[str], paths: Iterable[str]) -> Iterator[st
     for path in paths:
         parts = path.split("/")[::-1]
         files_by_name.setdefault(parts[0], []).append(parts)
-    # Joined by what no name has, so that a part is looked for in all of them at once
+    # Joined by what no name has, so that a part is looked for in all of them at once.
     all_names, depth = "/".join(files_by_name), _depth(paths)
     remaining_comparisons = _MAX_COMPARISONS
     for pattern in patterns:

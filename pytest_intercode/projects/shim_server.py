@@ -123,7 +123,7 @@ class Endpoint:
             slots.release()
 
         while True:
-            # Before it is accepted, so that whoever has to wait does so in the kernel
+            # Before it is accepted, so that whoever has to wait does so in the kernel.
             await slots.acquire()
             try:
                 connection, _ = await loop.sock_accept(self._listener)
@@ -150,7 +150,7 @@ class Endpoint:
             secret, *fields = unpack_fields(message) or [b""]
             if not hmac.compare_digest(secret, self.secret.encode()):
                 return
-            # Only of one that knew the secret, so that no other sandbox can be the first
+            # Only of one that knew the secret, so that no other sandbox can be the first.
             self._network = self._network or peer
             answer = await self._handle(fields)
             data = pack_fields(answer)
@@ -226,7 +226,7 @@ class ShimServer:
         Raises:
             OSError: it cannot be made.
         """
-        # Without the lock, which the folder's property takes itself
+        # Without the lock, which the folder's property takes itself.
         endpoint = Endpoint(self.sockets / secrets.token_hex(8), handle)
         with self._lock:
             if self._thread is None:

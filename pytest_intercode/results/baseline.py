@@ -74,7 +74,7 @@ class Baseline:
         if is_only_agent and not cells:
             cells = self._find_treated(cell.treatment)
         tries = [is_solved for old in cells for is_solved in self._solved[old].get(key, [])]
-        # Of a task that it did not have there is none, so that it has to be solved
+        # Of a task that it did not have there is none, so that it has to be solved.
         if all(tries):
             return None
         return f"{sum(tries)} of {len(tries)} tries solved in {self.path.name}"

@@ -94,7 +94,7 @@ def counted_tries(records: Iterable[EpisodeRecord]) -> list[EpisodeRecord]:
     last: dict[tuple[object, ...], EpisodeRecord] = {}
     for record in records:
         key = (key_of(record), record.task.repeat) if one_cell else try_key_of(record)
-        # A key that is set again would keep its place
+        # A key that is set again would keep its place.
         last.pop(key, None)
         last[key] = record
     return list(last.values())

@@ -67,7 +67,7 @@ def _float(value: float) -> Canonical:
         return ("number", str(value))
     if value.is_integer() and abs(value) <= 2**53:
         return int(value)
-    # Most have no more digits than are compared, and decimals are slow
+    # Most have no more digits than are compared, and decimals are slow.
     if float(f"{value:.9g}") == value:
         return value
     return _decimal(Decimal(repr(value)))
@@ -134,12 +134,12 @@ def column_orders(
         place = places[depth]
         tried_columns: list[Sequence[Canonical]] = []
         for index in fitting[place]:
-            # Columns that hold the same lead to the same
+            # Columns that hold the same lead to the same.
             if index in matched.values() or agent_columns[index] in tried_columns:
                 continue
             steps += 1
             cells += (depth + 1) * (len(rows) + len(universe))
-            # However large the rows are, one way through all columns is tried
+            # However large the rows are, one way through all columns is tried.
             if steps > _MAX_STEPS or (steps > width and cells > _MAX_CELLS):
                 return
             tried_columns.append(agent_columns[index])
@@ -165,7 +165,7 @@ def inversions(numbers: Sequence[int]) -> int:
             first_half = numbers[start : start + size]
             second_half = numbers[start + size : start + 2 * size]
             for value in second_half:
-                # Behind equal ones, a value is in order
+                # Behind equal ones, a value is in order.
                 count += len(first_half) - bisect_right(first_half, value)
             numbers[start : start + 2 * size] = sorted((*first_half, *second_half))
         size *= 2

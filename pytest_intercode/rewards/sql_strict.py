@@ -177,10 +177,10 @@ def _in_order(rows: Sequence[Row], gold: Rows, expected: Counter[Row]) -> float:
         if remaining[row] > 0:
             remaining[row] -= 1
             choices = run_numbers[row]
-            # The last one stays, as a run with ties has each of its rows only once here
+            # The last one stays, as a run with ties has each of its rows only once here.
             numbers.append(choices.popleft() if len(choices) > 1 else choices[0])
     sizes = Counter(numbers).values()
-    # Rows of the same run are tied, so that their order says nothing
+    # Rows of the same run are tied, so that their order says nothing.
     pairs = (len(numbers) ** 2 - sum(size**2 for size in sizes)) // 2
     return 1 - inversions(numbers) / pairs if pairs else 1.0
 

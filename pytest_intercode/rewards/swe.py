@@ -69,7 +69,7 @@ def read_results(
                 raise UngradableState(f"the log of the tests says {code!r}")
         if start not in log or end not in log:
             raise UngradableState("the tests did not run to their end: a marker is missing")
-        # A second marker of the start ends it as well, as in SWE-bench
+        # A second marker of the start ends it as well, as in SWE-bench.
         part = log.split(start, 2)[1].partition(end)[0]
     statuses = parse(verification.parser, part)
     if not statuses and part is not log:
@@ -186,10 +186,10 @@ class _Lookup:
             self._names = sorted(self._statuses)
             for status in Status:
                 ones = (self._statuses[name] is status for name in self._names)
-                # How many are before each name, so that a range is counted by a subtraction
+                # How many are before each name, so that a range is counted by a subtraction.
                 self._counts[status] = [0, *accumulate(map(int, ones))]
         first = bisect_left(self._names, name)
-        # The first that is behind all names with this beginning
+        # The first that is behind all names with this beginning.
         end = bisect_left(self._names, name[:-1] + chr(ord(name[-1]) + 1))
         counts = {s: c[end] - c[first] for s, c in self._counts.items() if c[end] > c[first]}
         if not counts:

@@ -184,7 +184,7 @@ def _tampering(run: TestRun, statuses: Statuses) -> str:
             return "one of our own tests, which ran as well, is not in them"
         if name and verdicts != {right}:
             return f"one of our own tests, which must {'pass' if right else 'fail'}, did not"
-    # A runner whose test failed ends with another status, so this report is not its own
+    # A runner whose test failed ends with another status, so this report is not its own.
     if run.fails and run.status == 0:
         return "one of our own tests must fail, and the run ended with status 0"
     return ""

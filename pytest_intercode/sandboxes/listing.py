@@ -120,7 +120,7 @@ class ListingProbe:
     def changes(self, reading: Reading | None = None) -> Changes:
         """List again and compare."""
         reading = reading or Reading()
-        # What was there at the start is not what the agent has made, and counts for no limit
+        # What was there at the start is not what the agent has made, and counts for no limit.
         reading.spare(len(self._base), self._names)
         current = dict(self._ask("tree", self._disk, reading))
         # What was written just before the mark is read again, as times need not show a change.
@@ -204,7 +204,7 @@ class ListingProbe:
             raise UngradableState(f"the files could not be listed: {failed}") from None
         if status != 0:
             raise UngradableState(f"the files could not be listed (it ended with {status})")
-        # Before anything is parsed, so that the parser meets only what the program wrote
+        # Before anything is parsed, so that the parser meets only what the program wrote.
         if not hmac.compare_digest(hmac.digest(key, answer[:-_MAC], "sha256"), answer[-_MAC:]):
             raise UngradableState("a process in the sandbox disturbed the listing of its files")
         return _entries(answer, reading, whole=command == "content")

@@ -100,7 +100,7 @@ class Walker:
                 status = os.stat(name, dir_fd=self.here(), follow_symlinks=False)
                 if stat.S_ISDIR(status.st_mode):
                     self.enter(name)
-                    # So that the folder is left again, even if its names cannot be read
+                    # So that the folder is left again, even if its names cannot be read.
                     stack.append((child, iter(())))
                 yield child, name, status
                 if stat.S_ISDIR(status.st_mode):

@@ -140,7 +140,7 @@ def fisher_exact(before: tuple[int, int], after: tuple[int, int]) -> float:
         comb(before[1], of_before) * comb(after[1], solved - of_before)
         for of_before in range(max(0, solved - after[1]), min(before[1], solved) + 1)
     ]
-    # Whole numbers, so that no spread as likely as this one is missed by rounding
+    # Whole numbers, so that no spread as likely as this one is missed by rounding.
     observed = comb(before[1], before[0]) * comb(after[1], after[0])
     return sum(count for count in ways if count <= observed) / sum(ways)
 
@@ -164,7 +164,7 @@ def mcnemar_exact(lost: int, won: int) -> float:
     tail, term = 0, 1
     for count in range(min(lost, won) + 1):
         tail += term
-        # The next binomial coefficient, so that the division leaves no remainder
+        # The next binomial coefficient, so that the division leaves no remainder.
         term = term * (changed - count) // (count + 1)
     return min(1.0, float(2 * tail / 2**changed))
 
@@ -181,7 +181,7 @@ def sign_flip(differences: Sequence[Fraction]) -> tuple[float, bool]:
     Args:
         differences: of each task, the newer share of solved tries minus the older.
     """
-    # As whole numbers of one unit, so that sums that are equal compare as equal
+    # As whole numbers of one unit, so that sums that are equal compare as equal.
     unit = lcm(*(difference.denominator for difference in differences)) if differences else 1
     sizes = sorted(abs(int(difference * unit)) for difference in differences if difference)
     observed = abs(int(sum(differences) * unit))
@@ -210,7 +210,7 @@ def _sampled_share(sizes: Sequence[int], observed: int) -> float:
     counts = Counter(sizes)
     far = 1
     for _ in range(_DRAWS):
-        # Of equal sizes, only how many are added counts
+        # Of equal sizes, only how many are added counts.
         total = sum(
             size * (2 * random.getrandbits(count).bit_count() - count)
             for size, count in counts.items()
@@ -376,9 +376,9 @@ def _tasks_needed(
     seen, if it stays, is either significant or excludes such a drop.
     """
     z = quantile_of_normal(1 - level)
-    # A two-sided level of 2p - 1 has its upper end at the quantile p
+    # A two-sided level of 2p - 1 has its upper end at the quantile p.
     power = ((z + quantile_of_normal(2 * _POWER - 1)) * spread / smallest) ** 2
-    # Half the interval is to be less than what is between the difference and 0, or the drop
+    # Half the interval is to be less than what is between the difference and 0, or the drop.
     clear = (z * spread / max(abs(difference), smallest + difference)) ** 2
     return max(ceil(power), ceil(clear), tasks + 1)
 

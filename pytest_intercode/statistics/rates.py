@@ -201,12 +201,12 @@ def _expanded_interval(sums: Sequence[tuple[float, int]], z: float) -> Interval:
     n = len(sums)
     values = sum(count for _, count in sums)
     mean = sum(total for total, _ in sums) / values
-    # How far each group moves the ratio, to the first order
+    # How far each group moves the ratio, to the first order.
     parts = [(total - mean * count) * n / values for total, count in sums]
     second, third, fourth = (sum(part**power for part in parts) / n for power in (2, 3, 4))
     if second == 0:
         return Interval(mean, mean)
-    # Those of a mean of n groups, from those of one
+    # Those of a mean of n groups, from those of one.
     skew = third / second**1.5 / sqrt(n)
     kurtosis = (fourth / second**2 - 3) / n
     means = [total / count for total, count in sums]
@@ -218,7 +218,7 @@ def _expanded_interval(sums: Sequence[tuple[float, int]], z: float) -> Interval:
             + kurtosis * (quantile**3 - 3 * quantile) / 24
             - skew**2 * (2 * quantile**3 - 5 * quantile) / 36
         )
-        # A mean of drawn groups lies within their means, which the expansion does not know
+        # A mean of drawn groups lies within their means, which the expansion does not know.
         ends.append(min(max(mean + moved * sqrt(second / n), min(means)), max(means)))
     return Interval(*ends)
 

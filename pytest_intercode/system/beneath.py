@@ -225,7 +225,7 @@ class Root:
             while missing > 0 and (chunk := os.read(descriptor, min(missing, max(size, 0) + 1))):
                 chunks.append(chunk)
                 missing -= len(chunk)
-                # It may have grown, so it is read until nothing comes
+                # It may have grown, so it is read until nothing comes.
                 size = max(size - len(chunk), _CHUNK)
         finally:
             os.close(descriptor)
@@ -339,7 +339,7 @@ class Root:
         finally:
             self._folders.close(folder)
         try:
-            # Another file may have taken its place since it was looked at
+            # Another file may have taken its place since it was looked at.
             _check_file(os.fstat(descriptor), path)
         except OSError:
             os.close(descriptor)

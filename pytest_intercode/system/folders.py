@@ -102,7 +102,7 @@ class FoldersByPath:
 
 if sys.platform != "win32":
     _FOLDER = os.O_RDONLY | os.O_DIRECTORY
-    # To open a FIFO would wait for who writes to it, and a terminal would become our own
+    # To open a FIFO would wait for who writes to it, and a terminal would become our own.
     _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
     class FoldersByDescriptor:

@@ -69,7 +69,7 @@ def import_attribute(
         module = _import_file(file) if file else importlib.import_module(module_name)
     except (Exception, SystemExit) as raised:
         missing = raised.name if isinstance(raised, ModuleNotFoundError) else None
-        # The module itself or a package on the way to it, and not what it imports
+        # The module itself or a package on the way to it, and not what it imports.
         if file is None and missing and f"{module_name}.".startswith(f"{missing}."):
             raise error(
                 f"{argument}: there is no module {module_name!r} in {folder} or on the import path"
@@ -202,7 +202,7 @@ def _import_file(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        # Else a second import would find what has run in part
+        # Else a second import would find what has run in part.
         del sys.modules[spec.name]
         raise
     return module

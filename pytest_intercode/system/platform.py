@@ -297,7 +297,7 @@ def open_pipe(process: int, number: int, mode: int) -> int | None:
         place = os.open(f"fd/{number}", os.O_PATH, dir_fd=process)
         try:
             if stat.S_ISFIFO(os.fstat(place).st_mode):
-                # What was looked at, as behind the number something else may be by now
+                # What was looked at, as behind the number something else may be by now.
                 return os.open(f"/proc/self/fd/{place}", mode | os.O_NONBLOCK)
         finally:
             os.close(place)

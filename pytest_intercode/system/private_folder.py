@@ -64,7 +64,7 @@ class PrivateFolder:
         if not self._process.is_this or self._lock is None:
             return
         shutil.rmtree(self._path, ignore_errors=True)
-        # Locked up to here, as another process removes what is not
+        # Locked up to here, as another process removes what is not.
         os.close(self._lock)
         self._lock = None
         with contextlib.suppress(OSError):

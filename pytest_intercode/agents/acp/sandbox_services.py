@@ -86,7 +86,7 @@ class SandboxServices:
             raise RequestRefused(f"{path} is not UTF-8", _INTERNAL_ERROR) from None
         if line is not None or limit is not None:
             first = max((line or 1) - 1, 0)
-            # By line feeds alone: splitlines() ends a line at other characters, too
+            # By line feeds alone: splitlines() ends a line at other characters, too.
             lines = io.StringIO(text, newline="\n").readlines()[first:]
             text = "".join(lines if limit is None else lines[:limit])
         return {"content": text}

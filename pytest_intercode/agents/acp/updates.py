@@ -115,7 +115,7 @@ class Updates:
 
     def begin_command(self) -> None:
         """Note that a command of a terminal of ours begins, as a turn."""
-        # The protocol does not say which of them the command is of
+        # The protocol does not say which of them the command is of.
         open_calls = list(self._calls.values())
         for call in [call for call in open_calls if call.kind == "execute"] or open_calls:
             call.served = True

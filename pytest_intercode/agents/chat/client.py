@@ -187,7 +187,7 @@ class ChatClient:
 
     async def _cancel_all(self) -> None:
         assert self._api is not None
-        # But for this one, which would wait for its own end
+        # But for this one, which would wait for its own end.
         current_task = asyncio.current_task()
         tasks = [task for task in asyncio.all_tasks() if task is not current_task]
         for task in tasks:
@@ -309,7 +309,7 @@ def _read_answer(completion: Any) -> Answer:
     input_tokens, output_tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
     input_details = getattr(usage, "prompt_tokens_details", None)
     output_details = getattr(usage, "completion_tokens_details", None)
-    # A server may report a part that is more than the whole, which the ledger refuses
+    # A server may report a part that is more than the whole, which the ledger refuses.
     cached_tokens = min(_count(input_details, "cached_tokens") or 0, input_tokens or 0)
     text = getattr(message, "content", None)
     if isinstance(text, list):  # in parts
@@ -336,7 +336,7 @@ def _count(usage: Any, key: str) -> int | None:
 
 def _find_message(body: Any) -> str:
     """Return the message in the body of an error; it is in different places."""
-    # Such as {"error": {"message": ...}}, and no deeper, whatever a server sends
+    # Such as {"error": {"message": ...}}, and no deeper, whatever a server sends.
     for _ in range(3):
         if not isinstance(body, Mapping):
             break

@@ -156,7 +156,7 @@ def _tidy(code: str) -> str:
     """Take away what surrounds code, and the indent of all of its lines."""
     if not code.strip():
         return ""
-    # Where the first line is not indented, the indent of the others means something
+    # Where the first line is not indented, the indent of the others means something.
     if code.lstrip("\n")[:1].isspace() and "\n" in code.strip():
         code = textwrap.dedent(code)
     lines = code.rstrip().split("\n")

@@ -109,7 +109,7 @@ class Program:
                     cwd=cwd or folder,
                     env={name: value for name, value in environment.items() if value is not None},
                     pass_fds=(supervisor_end.fileno(),),
-                    # So that Ctrl-C reaches pytest alone, which ends the program itself
+                    # So that Ctrl-C reaches pytest alone, which ends the program itself.
                     start_new_session=True,
                 )
             except BaseException as error:
@@ -125,7 +125,7 @@ class Program:
         output = self._process.stderr if pipes else self._process.stdout
         assert output is not None
         self._output = _Output(output)
-        # Its output is read even while nobody asks, as a full pipe would stop it
+        # Its output is read even while nobody asks, as a full pipe would stop it.
         self._thread = threading.Thread(
             target=self._watch, name=f"intercode-program-{self.pid}", daemon=True
         )
@@ -190,7 +190,7 @@ class Program:
     def _wait_for_start(self) -> None:
         report = b""
         with contextlib.suppress(OSError):
-            # Byte by byte, as the report of the end may be behind this one already
+            # Byte by byte, as the report of the end may be behind this one already.
             while not report.endswith(b"\n") and (piece := self._control.recv(1)):
                 report += piece
         self._thread.start()

@@ -189,7 +189,7 @@ class MySqlServer:
                         return cursor.fetchall()
                 except FAILURES:
                     # A server that ended has closed it, and one that was started since takes a new
-                    # one
+                    # one.
                     if attempt == 2 or (self._root is not None and self._root.open):
                         raise
                 finally:

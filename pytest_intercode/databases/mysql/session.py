@@ -105,7 +105,7 @@ class MySqlSession:
                 # The server ended between two statements: another session ended it. Or somebody
                 # has killed its sandbox, which no statement can, while this one only read.
                 facts = self._execute(statement, timeout, max_rows, max_bytes)
-                # What the session held went with the connection before this one
+                # What the session held went with the connection before this one.
                 facts["lost"] = facts["lost"] or had_state
         return Answer(seconds=time.monotonic() - began, **facts)
 
@@ -236,7 +236,7 @@ class MySqlSession:
                 if code in _NO_DATABASE and self._id and database is not None:  # it dropped it
                     database = None
                     continue
-                # Before the first connection, so nobody can have dropped it
+                # Before the first connection, so nobody can have dropped it.
                 if code in _NO_DATABASE and not self._id:
                     raise TaskError(
                         f"the scripts make no database {self._database!r}; they make: "

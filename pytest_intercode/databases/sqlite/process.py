@@ -134,7 +134,7 @@ class SqliteForks:
     def end(self, fork: _Fork) -> None:
         """Close the pipes of a process that was killed, and let go of its id."""
         with self._lock, contextlib.suppress(OSError):
-            # Without a pidfd, it was reaped as it was killed
+            # Without a pidfd, it was reaped as it was killed.
             if self._socket is not None and fork.pidfd is not None:
                 self._socket.sendall(b"R" + fork.pid.to_bytes(8, "little"))
         for number in (fork.requests, fork.answers, fork.control, fork.pidfd):
@@ -342,7 +342,7 @@ class SqliteProcess:
                     raise Lost(ending)
                 ending = "cancelled" if self._woken in ready else "timeout"
                 if ending == "cancelled":
-                    # It stays readable, and would end each further wait at once
+                    # It stays readable, and would end each further wait at once.
                     waiting.unregister(self._woken)
                 deadline = time.monotonic() + _GRACE_PERIOD
                 with contextlib.suppress(OSError):

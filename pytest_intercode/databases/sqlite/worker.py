@@ -59,7 +59,7 @@ _LIMITS = {0: MAX_VALUE, 1: MAX_STATEMENT, 7: 0, 8: 5000, 10: 100, 11: 0}
 # SQLite's numbers of what a statement may do; Python 3.10 has no names for some.
 _INSERT, _UPDATE, _DELETE, _READ, _PRAGMA, _FUNCTION = 18, 23, 9, 20, 19, 31
 _ATTACH, _DETACH, _ALTER, _CREATE_VTABLE = 24, 25, 26, 29
-# BEGIN, SAVEPOINT, SELECT, READ, RECURSIVE, and what makes or drops temporary things
+# BEGIN, SAVEPOINT, SELECT, READ, RECURSIVE, and what makes or drops temporary things.
 _HARMLESS = {22, 32, 21, _READ, 33, 3, 4, 5, 6, 12, 13, 14, 15}
 _OK, _DENY = 0, 1
 _DENIALS = ("not authorized", "authorization denied", "prohibited")
@@ -168,7 +168,7 @@ class Worker:
         connection = self.connection
         connection.text_factory = Text
         connection.execute("PRAGMA temp_store = MEMORY")
-        # Reads the schema and the seed of random(), as from here on no file can be opened
+        # Reads the schema and the seed of random(), as from here on no file can be opened.
         connection.execute("SELECT count(*), random() FROM sqlite_master").fetchall()
         self._limit_heap(memory)
         connection.set_authorizer(self.rules.authorize)
@@ -253,7 +253,7 @@ class Worker:
         seconds, max_rows, max_bytes = EXECUTE.unpack_from(payload)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         limit = int(usage.ru_utime + usage.ru_stime + seconds) + _CPU_SLACK
-        # Only the soft limit, as the next statement raises it again
+        # Only the soft limit, as the next statement raises it again.
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
         self.rules.denied = ""
         try:
@@ -323,7 +323,7 @@ def _block(data: bytes) -> bytes:
 
 def _encode(column: tuple[Any, ...], blocks: list[bytes]) -> None:
     """Append a column: the kind of each cell, then the cells of each kind."""
-    # By columns, so that the client unpacks many cells of one kind by one call
+    # By columns, so that the client unpacks many cells of one kind by one call.
     blocks.append(bytes([_TAGS[cell.__class__] for cell in column]))
     for kind, code in ((int, "q"), (float, "d")):
         numbers = [cell for cell in column if cell.__class__ is kind]
@@ -439,7 +439,7 @@ def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     gone = open_pidfd(client)
     parent = os.getpid()
-    # So that no collection in a fork writes to pages that it shares with this process
+    # So that no collection in a fork writes to pages that it shares with this process.
     gc.freeze()
     while os.getppid() == client:
         if channel.fileno() not in _wait(channel.fileno(), gone):
@@ -475,7 +475,7 @@ def _reap(pid: int, *, kill: bool) -> None:
 def _become_worker(channel: socket.socket, pipes: list[int], gone: int | None, parent: int) -> None:
     try:
         channel.close()
-        # The forker has 0 to 2 open, so each of the three numbers is above the targets
+        # The forker has 0 to 2 open, so each of the three numbers is above the targets.
         for target, number in enumerate(pipes):
             os.dup2(number, target)
         for number in pipes:

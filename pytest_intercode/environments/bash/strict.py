@@ -296,7 +296,7 @@ class BashEnvironment(ShellEnvironment):
         """Return what is wrong with a gold that failed; nothing if it printed what it should."""
         message = " ".join(text_of(executed).split())
         if message:  # on which of the two streams, another run without the second one shows
-            # The brace is on a line of its own, as gold may end with a comment
+            # The brace is on a line of its own, as gold may end with a comment.
             last = f"{{ {task.gold[-1]}\n}} 2>/dev/null"
             silent_run = self._run_of(replace(task, gold=(*task.gold[:-1], last)))
             self._others.append(silent_run)

@@ -246,7 +246,7 @@ class Ownership:
         inner = self.binding(data_names=(stored | defined) - self.assigned_names | parameters)
         sources = list(_bindings(nodes))
         while True:
-            # Until nothing changes, as in a loop a line may use what a later one binds
+            # Until nothing changes, as in a loop a line may use what a later one binds.
             agent_names = {name for names, value in sources if inner.uses(value) for name in names}
             if agent_names <= inner.agent_names:
                 return inner
@@ -393,7 +393,7 @@ def names_in(node: ast.stmt | ast.expr) -> Names:
 
     look(symtable.symtable(ast.unparse(node), "<test>", mode), True)
     if isinstance(node, ast.AugAssign):
-        # For symtable, a name that is only added to is bound and not loaded
+        # For symtable, a name that is only added to is bound and not loaded.
         loaded_names |= set(bases([node.target]))
     return Names(frozenset(loaded_names), frozenset(bound_names))
 

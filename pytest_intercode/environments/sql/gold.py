@@ -128,7 +128,7 @@ class KeptSessions:
                     ]
                     too_many = len(alike) > _MAX_KEPT_SESSIONS[database.engine]
                     surplus = self._free.pop(alike[0])[2] if too_many else None
-            # Without the lock, so that nobody waits for its end
+            # Without the lock, so that nobody waits for its end.
             if surplus is not None:
                 surplus.close()
 
@@ -142,7 +142,7 @@ class KeptSessions:
         with self._lock:
             state = self._before.get(database)
         if state is None:
-            # Without the lock: two that read it at a time are slower, and get the same
+            # Without the lock: two that read it at a time are slower, and get the same.
             state = session.state()
             if state.unreadable:
                 return state

@@ -39,7 +39,7 @@ _TESTS = re.compile(
 # file is in a folder of a certain name, that name is here as well: it may be a link.
 _SETTINGS = re.compile(
     r".*/(?:"
-    # Python: settings of runners, packages and their entry points, bytecode
+    # Python: settings of runners, packages and their entry points, bytecode.
     r"conftest\.py|pyproject\.toml|\.?pytest\.(?:ini|toml)|tox\.ini|setup\.(?:cfg|py)|noxfile\.py"
     r"|\.coveragerc|(?:site|user)customize\.py|pyvenv\.cfg|[^/]*\.(?:pth|egg-link|py[co])"
     r"|(?:[^/]*\.(?:dist|egg)-info|egg-info|[^/]*\.egg|site-packages|dist-packages)(?:/.*)?"
@@ -49,7 +49,7 @@ _SETTINGS = re.compile(
     r"|[^/]*\.(?:config|conf|setup)\.(?:[cm]?[jt]sx?|json)|tsconfig[^/]*\.json"
     r"|(?:grunt|gulp|jake)file\.[^/]*|(?:angular|nx|turbo|lerna)\.json|testem\.[cm]?js"
     r"|setuptests\.[jt]sx?|node_modules(?:/.*)?"
-    # C, C++ and other builders
+    # C, C++ and other builders.
     r"|(?:gnu)?makefile(?:\.[^/]*)?|[^/]*\.(?:mk|mak|m4|cmake|ninja|bazel)|configure(?:\.ac|\.in)?"
     r"|cmakelists\.txt|cmake(?:user)?presets\.json|meson(?:\.build|\.options|_options\.txt)"
     r"|test-driver|ltmain\.sh|install-sh|depcomp|config\.(?:status|guess|sub|cache)"
@@ -59,7 +59,7 @@ _SETTINGS = re.compile(
     r"|(?:\.mvn|gradle|\.cargo)(?:/.*)?|junit-platform\.properties|cargo\.toml|build\.rs"
     r"|meta-inf(?:/services(?:/.*)?)?|rust-toolchain(?:\.toml)?|go\.(?:mod|work)|vendor(?:/.*)?"
     r"|[^/]*_test\.go"  # any of a package's may decide how all of them end (TestMain)
-    # Ruby, PHP, Perl, Lua, R, Julia
+    # Ruby, PHP, Perl, Lua, R, Julia.
     r"|gemfile(?:\.lock)?|rakefile|\.rspec[^/]*|[^/]*\.gemspec|\.bundle(?:/.*)?|composer\.json"
     r"|minitest(?:/[^/]*_plugin\.rb)?|rubygems_plugin\.rb"
     r"|phpunit[^/]*\.xml[^/]*|\.user\.ini|(?:makefile|build)\.pl|\.proverc|\.busted|\.luacov"

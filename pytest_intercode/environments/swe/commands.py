@@ -116,7 +116,7 @@ def with_input(command: str, text: str, note: str) -> str:
     """Return a command that reads a text, from a file if it is not short."""
     if not is_short(text):
         return f"{command} <{note}"
-    # No argument holds a NUL, so printf writes them
+    # No argument holds a NUL, so printf writes them.
     if "\0" in text:
         return f"printf '%s\\0' {shlex.join(_split(text))} | {command}"
     return f"printf %s {shlex.quote(text)} | {command}" if text else f"{command} </dev/null"

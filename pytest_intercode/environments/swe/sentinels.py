@@ -79,7 +79,7 @@ def sentinels_for(verification: Verification) -> Sentinels | None:
     )
     if not verification.sentinels or not (place or uses_pytest):
         return None
-    # Code under test is not to foresee their names
+    # Code under test is not to foresee their names.
     chance = random.SystemRandom()
     words = chance.sample(_WORDS.split(), 5)
     passes, fails, module = (
@@ -89,7 +89,7 @@ def sentinels_for(verification: Verification) -> Sentinels | None:
         (name, value, value + difference)
         for name, value, difference in ((passes, chance.randrange(99), 0), (fails, 7, 1))
     ]
-    # Nor is their order to say which of them fails
+    # Nor is their order to say which of them fails.
     chance.shuffle(texts)
     text = _HEADS[kind].format(title=words[3].title() + words[4].title())
     for number, (name, value, expected) in enumerate(texts, 1):

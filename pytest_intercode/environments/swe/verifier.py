@@ -168,7 +168,7 @@ class Verifier:
                 raise UngradableState(f"the tests did not end well: {failed}") from None
             return TestRun(status, "itself", output.decode("utf-8", "replace"))
         execution = self._sandbox.run(action, timeout)
-        # What still runs could write another report while this one is read
+        # What still runs could write another report while this one is read.
         if place == "fresh" and self._verification.report:
             self._sandbox.halt()
         log = execution.output.decode("utf-8", "replace")

@@ -48,7 +48,7 @@ def parse_bpmn_js(log: str) -> Statuses:
             if start := pattern.search(line):
                 statuses[line[start.end() : -len("FAILED")]] = Status.FAILED
         if start := _BPMN_CHROME.search(line):
-            # From the last one on, as a greedy pattern takes it, in a time that grows with the line
+            # From the last one on, as a greedy pattern takes it, in time in proportion to it.
             places = [*_BPMN_LINUX.finditer(line, start.end())]
             if places:
                 statuses[line[places[-1].end() : -len("FAILED")]] = Status.FAILED

@@ -147,7 +147,7 @@ def _value(entry: re.Match[str], variables: Mapping[str, str]) -> str | None:
     if entry["sign"] is None or entry["literal"] is not None:
         return entry["literal"]
     if entry["quoted"] is not None:
-        # Before escapes are read, as an escaped dollar begins no reference
+        # Before escapes are read, as an escaped dollar begins no reference.
         text = _expand_text(entry["quoted"].replace(r"\$", "$$"), variables)
         return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), text)
     return _expand_text(re.split(r"\s#", entry["plain"])[0].strip(), variables)

@@ -335,7 +335,7 @@ def grade(world: World, request: dict[str, Any]) -> dict[str, Any]:
             os.write(writing, json.dumps(_play_gold(world, request["gold"])).encode())
         finally:
             os._exit(0)
-    # Only the copy is to have it, so that the pipe ends with the copy
+    # Only the copy is to have it, so that the pipe ends with the copy.
     os.close(writing)
     world.replay(request["calls"])
     digests = world.digests()
