@@ -149,7 +149,8 @@ class BubblewrapBackend:
 def mounts() -> set[str]:
     """Return what is mounted here, but for what engines mount meanwhile for others' containers."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    return {line for line in lines if not any(name in line for name in ("docker", "containerd"))}
+    of_engines = ("docker", "containerd", "/overlay2/")  # the last one: a second engine's data
+    return {line for line in lines if not any(name in line for name in of_engines)}
 
 
 def is_keeper(process: psutil.Process) -> bool:
