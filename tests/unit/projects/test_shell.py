@@ -252,7 +252,10 @@ def join_texts(texts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     def fill(form: str, first: str, second: str) -> str:
         if "f()" in form:  # nothing calls itself
             first = re.sub(r"\bf\b(?!\()", "yes", first)
-        return form.format("no" if "'" in form and "'" in first else first, second)
+        parts = [first, second]
+        for index in range("".join(form.split("'")[1:2]).count("{}")):  # those within quotes
+            parts[index] = "no" if "'" in parts[index] else parts[index]
+        return form.format(*parts)
 
     return st.builds(fill, st.sampled_from(COMPOUNDS), texts, texts)
 
