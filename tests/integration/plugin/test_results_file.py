@@ -17,8 +17,8 @@ from tests.conftest import PRETEND, results
 
 RUN = ("suite.yaml", "--intercode-agent=agents.py:Solver", "--intercode-results=r.jsonl")
 
-# After the first item no file of the process that writes may become larger than the results are. Nor
-# may a module's bytecode be cut there: Python would keep it, and fail in every later process.
+# After the first item no file of the process that writes may become larger than the results are.
+# No bytecode of a module is written: Python would keep what is cut, and fail in each later process.
 FULL = """
 import os, resource, sys
 
