@@ -143,6 +143,7 @@ class PendingEpisode:
 
     def _fail(self, record: EpisodeRecord, hint: str = "") -> NoReturn:
         """Fail the test by how its episode ended."""
+        __tracebackhide__ = True  # so that --pdb stops in the test
         from pytest_intercode.plugin.masking import headline_of
 
         pytest.fail(f"{headline_of(record, self._request.config)}{hint}", pytrace=False)

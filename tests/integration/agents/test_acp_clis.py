@@ -125,7 +125,10 @@ def test_it_goes_on_with_two_replies(world: World) -> None:
     task = Task("t", "Write.", ("echo hi >x",), "bash", "s", "s", workdir="/w")
     record = world.talk(task, without_checks(converse(steps, replies)), answers)
     assert (record.outcome, record.reason) == ("solved", "")
-    assert [question for question, _ in answers.questions] == [*steps[:2], "All done."]
+    questions = [question for question, _ in answers.questions]
+    assert len(questions) == 3
+    # A newer codex begins with a notice that it does not know the model.
+    assert all(map(str.endswith, questions, (*steps[:2], "All done.")))
 
 
 def test_it_calls_a_tool_of_the_tasks_server(world: World) -> None:

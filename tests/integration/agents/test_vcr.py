@@ -83,14 +83,21 @@ def model() -> Iterator[ChatServer]:
         yield server
 
 
-def run(folder: Path, url: str, file: str, *more: str, key: str = SECRET) -> str:
+def run(
+    folder: Path,
+    url: str,
+    file: str,
+    *more: str,
+    agent: str = "agent.py:Agent",
+    key: str = SECRET,
+) -> str:
     """Run pytest with the real plugin in a process of its own."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
     }
     environment |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": key, "OPENAI_MODEL": "m"}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
-    command += ["--intercode-agent=agent.py:Agent", f"--intercode-results={file}", *more]
+    command += [f"--intercode-agent={agent}", f"--intercode-results={file}", *more]
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
     )
@@ -118,9 +125,11 @@ def project(tmp_path: Path) -> Path:
 def test_answers_are_recorded_once_and_played_without_the_model(
     project: Path, model: ChatServer, agent: str
 ) -> None:
-    chosen = ("test_mine.py", "--intercode-env=sql", f"--intercode-agent={agent}")
-    few = ("-k", "copies-out or never-sold or brought-nobody")
-    said = run(project, model.url, "first.jsonl", *chosen, *few, "--record-mode=once")
+    few = (
+        *("test_mine.py", "--intercode-env=sql"),
+        *("-k", "copies-out or never-sold or brought-nobody"),
+    )
+    said = run(project, model.url, "first.jsonl", *few, "--record-mode=once", agent=agent)
     assert "5 passed" in said, said
     asked = len(model.requests)
     assert asked == 10
@@ -136,7 +145,8 @@ def test_answers_are_recorded_once_and_played_without_the_model(
     for path in project.rglob("*.yaml"):
         assert SECRET not in path.read_text()
     # From now on nobody is asked: the address is one where nothing listens.
-    again = run(project, "http://127.0.0.1:9/v1", "again.jsonl", *chosen, *few, key="none")
+    nowhere = "http://127.0.0.1:9/v1"
+    again = run(project, nowhere, "again.jsonl", *few, agent=agent, key="none")
     assert "5 passed" in again, again
     assert rows(project, "again.jsonl") == rows(project, "first.jsonl")
     assert len(model.requests) == asked
