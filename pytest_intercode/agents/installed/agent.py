@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pytest_intercode.agents.agent_environment import (
     AgentEnvironment,
+    exhaust,
     forward_port,
     show_pending,
 )
@@ -232,6 +233,8 @@ class _Episode:
             fault = error  # unless the gateway knows of another one
         finally:
             session.close()
+            if session.exhausted and not env.over:  # another thread is about to note it
+                exhaust(env, session.exhausted)
             if end_forwarding is not None:
                 end_forwarding()
             self._record_turns(env, session)

@@ -59,6 +59,8 @@ class InstalledServices:
                 return "the episode is over"
             if opened and opened[0].turns >= max_turns:
                 reason = f"{max_turns} of {max_turns} turns used"
+                # Before the refusal, at which a program may end at once.
+                opened[0].exhausted = opened[0].exhausted or reason
                 # It may wait for a lock, and this is the gateway's own thread.
                 threading.Thread(target=exhaust, args=(env, reason), daemon=True).start()
                 return reason

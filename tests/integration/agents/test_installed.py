@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.agents.agent_environment import AgentEnvironment, exhaust
 from pytest_intercode.agents.answers import Answers
+from pytest_intercode.agents.installed import services
 from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.core.conversation import Exchange
 from pytest_intercode.core.task import Task, Verification
@@ -132,6 +134,21 @@ def test_a_budget_ends_it(world: World, limits: dict[str, Any], turns: int) -> N
     assert len(world.server.requests) - before == turns
     assert [turn.observation for turn in record.turns] == [f"{n}\n" for n in range(turns)]
     assert record.seconds < 10
+
+
+def test_its_turns_end_it_though_that_is_noted_late(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its requests are refused at once; that the episode is over may wait for a lock."""
+
+    def exhaust_late(env: AgentEnvironment, reason: str) -> None:
+        time.sleep(2.0)
+        exhaust(env, reason)
+
+    monkeypatch.setattr(services, "exhaust", exhaust_late)
+    record = world.play(*(Command(f"echo {n}") for n in range(50)), "done", max_turns=2)
+    assert record.outcome == "out-of-budget", record.reason
+    assert record.reason.startswith("2 of 2 turns used; ")
 
 
 def test_a_program_that_does_not_listen_is_ended(
