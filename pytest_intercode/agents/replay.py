@@ -17,7 +17,7 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.servers import TRANSPORTS
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
-from pytest_intercode.results.files import read_records
+from pytest_intercode.results.files import iterate_records
 from pytest_intercode.results.recorded import RecordedRun, had_feedback
 
 __all__ = ["make_factory"]
@@ -32,7 +32,7 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
     read_arguments(name, arguments)
     path = folder / Path(rest.strip()).expanduser()
     try:
-        records = read_records(path)
+        records = [record.without_end_state() for record in iterate_records(path)]
     except ConfigurationError as error:
         raise AgentLoadError(f"--intercode-agent=replay: {error}") from None
     if not records:

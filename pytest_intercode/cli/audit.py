@@ -26,7 +26,7 @@ from pytest_intercode.cli.arguments import (
     sandboxes_of,
     tasks_of,
 )
-from pytest_intercode.cli.printing import note, say, show_count, write_output
+from pytest_intercode.cli.printing import check_output, note, say, show_count, write_output
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.options.table import Options
 from pytest_intercode.system.platform import check_platform
@@ -125,8 +125,12 @@ def _audit(
         judges_of,
         read_judged_work,
     )
-    from pytest_intercode.system.files import write_file
+    from pytest_intercode.system.files import check_writable, write_file
 
+    if options.output is not None:
+        check_output(options.output)
+    if options.markdown is not None:
+        check_writable(options.markdown.expanduser(), option="--markdown")
     reports = []
     judge_failures: list[str] = []
     all_checks = [checks_of(tasks, checks) for _, tasks in suites]

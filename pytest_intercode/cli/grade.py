@@ -22,7 +22,7 @@ from pytest_intercode.cli.arguments import (
     permissions_of,
     sandboxes_of,
 )
-from pytest_intercode.cli.printing import note, say, write_output
+from pytest_intercode.cli.printing import check_output, note, say, write_output
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.options.table import Options
 from pytest_intercode.system.platform import check_platform
@@ -78,6 +78,8 @@ def run(options: argparse.Namespace) -> int:
         from pytest_intercode.auditing.predictions import grade, report_line
 
         pairs = _pairs(options)
+        if options.output is not None:
+            check_output(options.output)
         with sandboxes_of(options) as provider:
             graded = map_concurrently(
                 lambda pair: grade(provider, *pair),

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_intercode.core.text import escape_for_terminal, format_columns, one_line
-from pytest_intercode.system.files import write_file
+from pytest_intercode.system.files import check_writable, write_file
 
 __all__ = [
-    *("note", "open_browser", "say", "say_json", "say_states", "show_count", "warn"),
-    "write_output",
+    *("check_output", "note", "open_browser", "say", "say_json", "say_states", "show_count"),
+    *("warn", "write_output"),
 ]
 
 _COLOURS = {"ok": 32, "note": 33, "problem": 31}  # green, yellow and red, as terminals number them
@@ -76,6 +76,15 @@ def open_browser(address: str) -> bool:
     if not is_open:
         note("no browser could be started here")
     return is_open
+
+
+def check_output(path: Path) -> None:
+    """See that the file of ``--output`` can be written, before the work that it is about.
+
+    Raises:
+        ConfigurationError: it cannot.
+    """
+    check_writable(path.expanduser(), option="--output", existing="keep")
 
 
 def write_output(path: Path, text: str) -> None:

@@ -341,6 +341,10 @@ class EpisodeRecord:
         """Return the record without texts and end states, which are most of its size."""
         return replace(self, turns=self._bare_turns(), **_empty(_LONG))
 
+    def without_end_state(self) -> EpisodeRecord:
+        """Return the record with its turns, and without the other long parts."""
+        return replace(self, **_empty(_LONG))
+
     def for_statistics(self) -> EpisodeRecord:
         """Return what tables, rates and comparisons need of it, as small as it can be.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -264,10 +264,7 @@ def read_run(path: Path, warn: Callable[[str], None]) -> Run:
         ConfigurationError: it is not a results file, or holds no episode.
     """
     # What an agent did and saw is compared; its end state, which may be much more, is not.
-    tries = counted_tries(
-        replace(record.without_trajectory(), turns=record.turns)
-        for record in iterate_records(path, warn)
-    )
+    tries = counted_tries(record.without_end_state() for record in iterate_records(path, warn))
     if not tries:
         raise ConfigurationError(f"{path}: holds no recorded episode")
     return Run(path, tries)

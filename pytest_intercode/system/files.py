@@ -163,18 +163,22 @@ class _NothingToWrite(Exception):
     """Ends :func:`writing` before the file has its place."""
 
 
-def check_writable(path: Path, *, option: str = "") -> None:
+def check_writable(path: Path, *, option: str = "", existing: Existing = "protect") -> None:
     """See that :func:`write_file` can write a file later; what is there stays as it is.
 
     Args:
         path: the file; folders on the way to it are made.
         option: the option that named it, for the message.
+        existing: as for :func:`write_file`.
 
     Raises:
         ConfigurationError: as of :func:`write_file`.
     """
     if path.is_file() or path.is_dir() or not path.exists():  # else opening it may wait for readers
-        with contextlib.suppress(_NothingToWrite), writing(path, option=option):
+        with (
+            contextlib.suppress(_NothingToWrite),
+            writing(path, option=option, existing=existing),
+        ):
             raise _NothingToWrite
 
 

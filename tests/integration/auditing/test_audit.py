@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.cli import audit as command
+from pytest_intercode.cli import main
 from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS
 from pytest_intercode.environments.swe.kit import kit_with
 from pytest_intercode.errors import MissingProgram
@@ -283,6 +284,18 @@ def test_tests_that_pass_before_anything_is_done(tmp_path: Path, audit: Audit) -
     _, findings = audit(suite, "--check", "noop-scores-0", "--check", "wrong-answer-fails")
     (finding,) = findings
     assert (finding["check"], finding["fault"]) == ("noop-scores-0", True)
+
+
+@pytest.mark.parametrize("option", ["--output", "--markdown"])
+def test_an_output_that_cannot_be_written_is_named_before_anything_is_played(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite = write(tmp_path, "env: bash\ntasks: [{id: t, query: q, gold: cat missing.txt}]")
+    assert main(["audit", str(suite), "--sandbox=bubblewrap", f"{option}=/dev/null/x"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"pytest-intercode: {option}=/dev/null/x: cannot be written: ")
+    assert err.count("\n") == 1
 
 
 # -- our own suites

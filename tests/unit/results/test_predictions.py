@@ -155,6 +155,18 @@ def test_hosts_and_a_registry_are_checked_first(
         assert message in capsys.readouterr().err
 
 
+def test_an_output_that_cannot_be_written_is_named_before_anything_is_graded(
+    suite: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _grade("--output=/dev/null/report.jsonl") == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("pytest-intercode: --output=/dev/null/report.jsonl: cannot be written: ")
+    Path("run.jsonl").write_text('{"environment": "ic_bash"}\n')  # results are kept
+    assert _grade("--output=run.jsonl") == 0
+    assert Path("run.jsonl.1").read_text() == '{"environment": "ic_bash"}\n'
+
+
 def test_mistakes(suite: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _grade(instance="ada__calc-2") == 2
     assert "suite.yaml: there is no 'ada__calc-2' in it. Did you" in capsys.readouterr().err
