@@ -6,6 +6,7 @@ be a branch of a repository: two jobs that add a run each never change the same 
 
 from __future__ import annotations
 
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
@@ -29,7 +30,7 @@ from pytest_intercode.results.files import iterate_records
 from pytest_intercode.results.format import plain_text
 from pytest_intercode.results.tries import TaskKey, by_task, counted_tries
 from pytest_intercode.system.digest import file_digest
-from pytest_intercode.system.files import read_bounded, write_file
+from pytest_intercode.system.files import open_unpacked, read_bounded, write_file
 
 __all__ = ["KeptCell", "TaskTally", "keep", "read_history"]
 
@@ -171,9 +172,9 @@ def _files_of(path: Path) -> Sequence[Path]:
 
 def _read(path: Path, warn: Callable[[str], None] | None) -> list[KeptCell]:
     try:
-        with path.open("rb") as file:
+        with open_unpacked(path) as file:
             is_kept = file.read(len(_BEGINNING)) == _BEGINNING
-    except OSError:
+    except (OSError, EOFError, zlib.error):
         is_kept = False  # what reads results says why it cannot be read
     return _read_kept(path) if is_kept else _summarise(path, warn)
 
@@ -182,8 +183,9 @@ def _read_kept(path: Path) -> list[KeptCell]:
     """Read a kept run, which was written whole."""
     try:
         data = read_bounded(path, _MAX_SIZE)
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error  # of gzip, an error has none
+        raise ConfigurationError(f"{path}: cannot be read: {reason}") from None
     if data is None:
         raise ConfigurationError(f"{path}: holds more than {_MAX_SIZE // 1024**2} MiB")
     cells = []
@@ -214,7 +216,8 @@ def _summarise(path: Path, warn: Callable[[str], None] | None) -> list[KeptCell]
     if not tries:
         raise ConfigurationError(f"{path}: holds no recorded episode, so there is no run in it")
     try:
-        digest = file_digest(path)[:_DIGEST_LENGTH]
+        with open_unpacked(path) as file:  # packed or not, it is the same run
+            digest = file_digest(file)[:_DIGEST_LENGTH]
         write_time = path.stat().st_mtime
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None

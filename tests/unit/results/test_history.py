@@ -258,6 +258,20 @@ def test_a_packed_results_file_is_read(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(to_text(list(tries_of(TASKS))).encode()))
     (kept,) = read_history([tmp_path])
     assert (kept.name, len(kept.tasks)) == ("run", 20)
+    (tmp_path / "run.jsonl").write_bytes(gzip.decompress(path.read_bytes()))
+    assert [cell.run for cell in read_history([tmp_path])] == [kept.run]  # it is one run
+
+
+def test_a_packed_kept_run_is_read(tmp_path: Path) -> None:
+    results = tmp_path / "run.jsonl"
+    results.write_text(to_text(list(tries_of(TASKS))), encoding="utf-8")
+    (file,) = keep(tmp_path / "kept", read_history([results]))
+    packed = file.with_name(f"{file.name}.gz")
+    packed.write_bytes(gzip.compress(file.read_bytes()))
+    assert read_history([packed]) == read_history([file])
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(ConfigurationError, match=r"\.jsonl\.gz: cannot be read: Compressed file"):
+        read_history([packed])
 
 
 @pytest.mark.parametrize(
