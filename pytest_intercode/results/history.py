@@ -38,6 +38,7 @@ _BEGINNING = b'{"history_version":'  # of each line of a kept run
 _MAX_SIZE = 256 * 1024**2  # bytes of a kept run; 10,000 tasks are one million
 _DIGEST_LENGTH = 16  # hexadecimal digits
 _SUFFIXES = (".jsonl", ".jsonl.gz")  # of the files of a folder that are read
+_EXPORT_SUFFIXES = (".chat.jsonl", ".chat.jsonl.gz")  # of what `export` writes next to a run
 
 _Count = Annotated[int, Field(ge=0)]
 _Text = Annotated[str, AfterValidator(plain_text)]  # also of a file whose name is not UTF-8
@@ -136,7 +137,7 @@ def read_history(
 
     Args:
         paths: results files, kept runs, and folders of both: of a folder, the files whose names end
-            with ``.jsonl`` or ``.jsonl.gz``.
+            with ``.jsonl`` or ``.jsonl.gz``, without exports.
         warn: called with one line if the last line of a results file is truncated, which is left
             out, then. Without it, such a line is an error.
 
@@ -160,7 +161,11 @@ def _files_of(path: Path) -> Sequence[Path]:
     if not path.is_dir():
         return [path]
     try:
-        files = sorted(file for file in path.iterdir() if file.name.endswith(_SUFFIXES))
+        files = sorted(
+            file
+            for file in path.iterdir()
+            if file.name.endswith(_SUFFIXES) and not file.name.endswith(_EXPORT_SUFFIXES)
+        )
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
     if not files:

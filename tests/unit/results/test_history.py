@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.cli import main
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.export import FORMATS
 from pytest_intercode.results.files import to_text
 from pytest_intercode.results.history import KeptCell, keep, read_history
 from pytest_intercode.results.history_series import (
@@ -260,6 +262,15 @@ def test_a_packed_results_file_is_read(tmp_path: Path) -> None:
     assert (kept.name, len(kept.tasks)) == ("run", 20)
     (tmp_path / "run.jsonl").write_bytes(gzip.decompress(path.read_bytes()))
     assert [cell.run for cell in read_history([tmp_path])] == [kept.run]  # it is one run
+
+
+def test_what_is_exported_next_to_a_run_is_not_a_run(tmp_path: Path) -> None:
+    results = tmp_path / "run.jsonl"
+    results.write_text(to_text(list(tries_of(TASKS))), encoding="utf-8")
+    runs = read_history([tmp_path])
+    for name in FORMATS:
+        assert main(["export", str(results), f"--format={name}"]) == 0
+    assert read_history([tmp_path]) == runs
 
 
 def test_a_packed_kept_run_is_read(tmp_path: Path) -> None:
