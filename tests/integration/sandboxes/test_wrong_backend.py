@@ -86,7 +86,10 @@ def test_what_fails_at_the_end_of_a_worker_is_shown(pytester: pytest.Pytester, s
     assert "3 passed" in output
     assert status == pytest.ExitCode.USAGE_ERROR
     for worker in ("gw0", "gw1"):
-        _check_line(output, f"close() raised ZeroDivisionError: *mine.py:6) ({worker})")
+        line = f"*close() raised ZeroDivisionError: *mine.py:6) ({worker})*"
+        assert fnmatch.fnmatchcase(output, line), output
+    # A worker that still ends when it is stopped may show an interrupt of its own, by a traceback.
+    assert 'mine.py", line' not in output
 
 
 SLOW_LAUNCH = """\
