@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -51,6 +52,43 @@ _MAX_INTERRUPTS = 10_000  # then the agent is detached: it swallows them all
 
 class _Stopped(BaseException):
     """Leaves an agent whose time is up, past its own ``except Exception``."""
+
+
+class _FlagReset(BaseException):
+    """Is raised in the thread that interrupts another one, and is caught there at once."""
+
+
+def _raise_in_thread(thread_id: int) -> None:
+    """Have :class:`_Stopped` raised in a thread at its next instruction of Python.
+
+    Args:
+        thread_id: what :func:`threading.get_ident` returns in that thread.
+    """
+    import ctypes
+
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    own_id = threading.get_ident()
+    reset = ctypes.c_ulong(own_id), ctypes.py_object(_FlagReset)
+    raise_in(ctypes.c_ulong(thread_id), ctypes.py_object(_Stopped))
+    if sys.version_info[:2] != (3, 11) or thread_id == own_id:
+        return
+    # CPython 3.11 has one flag for the exceptions that wait in all threads. While it is set, a
+    # thread that is traced, as by coverage, tries for ever to enter its next function; and only a
+    # thread in which such an exception is raised resets it, which the agent's does not while it
+    # waits in C. So one is raised here. The agent's thread sets the flag again when it takes the
+    # GIL. Nothing below calls a function of Python, which might be that next one.
+    interruption: BaseException | None = None
+    is_reset = False
+    while not is_reset:
+        try:
+            while True:
+                raise_in(*reset)
+        except _FlagReset:
+            is_reset = True
+        except BaseException as error:  # Ctrl-C, which comes first
+            interruption = error
+    if interruption is not None:
+        raise interruption
 
 
 class SharedLoop:
@@ -365,11 +403,7 @@ class AgentRun(AgentActions):
             # finds that it was stopped.
             has_begun = self._thread_id != 0
             if has_begun and not self.in_environment and not self._unresponsive:
-                import ctypes
-
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(self._thread_id), ctypes.py_object(_Stopped)
-                )
+                _raise_in_thread(self._thread_id)
         if self._tasks is not None:
             self._tasks.abandon()
         return self.done.wait(timeout)

@@ -126,10 +126,9 @@ def _interrupt_at(count: int) -> Iterator[None]:
         sys.settrace(before)
 
 
-def interrupt_everywhere(folder: Path) -> None:
-    """Write rows, and interrupt that at one bytecode after the other."""
+def test_an_interrupt_at_any_moment_leaves_each_row_once(tmp_path: Path) -> None:
     for count in itertools.count(1):
-        file = ResultsFile(folder / f"{count}.jsonl")
+        file = ResultsFile(tmp_path / f"{count}.jsonl")
         numbers: list[int] = []
         try:
             with _interrupt_at(count):
@@ -146,26 +145,6 @@ def interrupt_everywhere(folder: Path) -> None:
         assert (file.written, file.unwritten) == (len(numbers), 0)
         file.close()
     assert count > 100
-
-
-def test_an_interrupt_at_any_moment_leaves_each_row_once(tmp_path: Path) -> None:
-    """In a process of its own, where no other test has left a thread that waits to be interrupted.
-
-    While there is one, Python 3.11 never enters a function that is traced.
-    """
-    program = (
-        "import sys, pathlib\n"
-        "from tests.unit.results.test_files import interrupt_everywhere\n"
-        "interrupt_everywhere(pathlib.Path(sys.argv[1]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)],
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_device_that_is_full_is_named(tmp_path: Path) -> None:

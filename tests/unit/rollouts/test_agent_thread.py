@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -72,3 +73,36 @@ def test_one_that_is_cancelled_before_it_begins_does_not_play() -> None:
         thread.join(TIMEOUT)
         assert not thread.is_alive()
         assert run.failure is None
+
+
+def test_one_that_waits_in_c_holds_up_no_thread_that_is_traced() -> None:
+    """Python 3.11 enters no traced function while an exception waits for a thread that is in C."""
+    reading, writing = os.pipe()
+    waits, entered = threading.Event(), threading.Event()
+
+    def wait_in_c(task: TaskView, env: AgentEnvironment) -> None:
+        waits.set()
+        os.read(reading, 1)
+        while True:
+            time.sleep(0.001)
+
+    def enter_a_function() -> None:
+        sys.settrace(lambda *_: None)
+        entered.set()  # a method of Python
+
+    with agent_run(wait_in_c) as run:
+        agent = threading.Thread(target=run, daemon=True)
+        traced = threading.Thread(target=enter_a_function, daemon=True)
+        agent.start()
+        assert waits.wait(TIMEOUT)
+        run.stop("timed out")
+        assert not run.interrupt(0.05)
+        traced.start()
+        was_entered = entered.wait(TIMEOUT)
+        os.write(writing, b"-")
+        for thread in (agent, traced):
+            thread.join(TIMEOUT)
+            assert not thread.is_alive()
+        assert was_entered
+    os.close(reading)
+    os.close(writing)
