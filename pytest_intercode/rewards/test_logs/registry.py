@@ -20,7 +20,12 @@ from pytest_intercode.rewards.test_logs.results import (
     Status,
     Statuses,
 )
-from pytest_intercode.system.imports import describe_error, describe_point, load_point
+from pytest_intercode.system.imports import (
+    check_namesake,
+    describe_error,
+    describe_point,
+    load_point,
+)
 
 __all__ = [
     *("GROUP", "UNTIMED", "UnknownParser", "added_parsers", "parse", "parser_names"),
@@ -123,11 +128,13 @@ def plain_parser(name: str) -> str:
 
     Raises:
         UnknownParser: a publisher of rows has it, and it is not here.
-        ConfigurationError: there is no such parser.
+        ConfigurationError: there is no such parser, or a package has one that is called as ours.
     """
     plain = _PREFIX.sub("", name, count=1)
     plain = _ALIASES.get(plain, plain)
     if plain in _MODULES:
+        for own_name in {name, plain}:
+            check_namesake(added_parsers().get(own_name), f"the parser {own_name!r}")
         return plain
     if name in added_parsers():
         return name
