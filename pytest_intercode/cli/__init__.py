@@ -67,7 +67,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line, with all commands."""
     parser = argparse.ArgumentParser(
         prog="pytest-intercode",
-        description="What pytest-intercode does besides testing agents with pytest.",
+        description="Commands that complement testing agents with pytest.",
     )
     parser.add_argument(
         "--version", action="version", version=f"pytest-intercode {version('pytest-intercode')}"

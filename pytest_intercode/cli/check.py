@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "say what a dataset needs: base images, verifier kit, and which tasks would be skipped"
+HELP = "show what a dataset needs (base images, verifier kit) and which tasks would be skipped"
 
 _USAGE = 2  # exit status
 _MAX_NAMED = 5  # tasks that are named in a row

@@ -12,7 +12,7 @@ from pytest_intercode.system.files import same_file, write_file
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "compare two recorded runs, task by task, and say whether the newer one is worse"
+HELP = "compare two recorded runs task by task, and report whether the newer one is worse"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="name every task that changed")
     parser.add_argument(
-        "--output", metavar="FILE.json", type=Path, help="write all of it as JSON, too"
+        "--output", metavar="FILE.json", type=Path, help="also write all of it as JSON"
     )
     parser.add_argument(
         "--fail-on-regression",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "say what this machine has, and what your configuration needs and lacks"
+HELP = "check what this machine has, and report what your configuration is missing"
 
 _VERSION = 1  # of the JSON, to be counted up where its readers would misread it
 

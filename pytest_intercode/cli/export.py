@@ -33,9 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="where it goes (default: next to the results file)",
     )
-    parser.add_argument(
-        "--force", action="store_true", help="replace what is there, file by file in a folder"
-    )
+    parser.add_argument("--force", action="store_true", help="replace existing files")
 
 
 def run(options: argparse.Namespace) -> int:

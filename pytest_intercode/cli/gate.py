@@ -11,7 +11,7 @@ from pytest_intercode.system.files import same_file
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "judge a finished run by its results file, with the words and the exit status of a run"
+HELP = "judge a finished run by its results file, with the summary and exit status of a run"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="add a leaderboard: all agents by rate, over the tasks that all have in common",
     )
     parser.add_argument(
-        "--page", metavar="FILE.html", type=Path, help="write all of it as a page with charts, too"
+        "--page", metavar="FILE.html", type=Path, help="also write all of it as a page with charts"
     )
     parser.add_argument("--json", action="store_true", help="print all of it as JSON")
 

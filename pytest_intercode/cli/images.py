@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "list the images that a dataset needs, with what is here; pull and build them"
+HELP = "list the images that a dataset needs and which are here; pull and build them"
 
 _USAGE = 2  # exit status
 _CONCURRENCY = 4  # images at a time
@@ -53,9 +53,9 @@ Problems = dict[str, tuple[str, list[str]]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_suites_argument(parser)
-    parser.add_argument("--pull", action="store_true", help="pull what is not here")
+    parser.add_argument("--pull", action="store_true", help="pull the missing images")
     parser.add_argument(
-        "--build", action="store_true", help="pull what is not here, and build the tasks' images"
+        "--build", action="store_true", help="pull the missing images, and build those of the tasks"
     )
     add_concurrency_argument(parser, _CONCURRENCY, "images")
     add_option(parser, Options.backend, "the backend of sandboxes")

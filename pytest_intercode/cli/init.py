@@ -28,7 +28,7 @@ _GIT_TIMEOUT = 30.0  # seconds
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     parser.add_argument(
-        "--dry-run", action="store_true", help="print what would be written, and write nothing"
+        "--dry-run", action="store_true", help="print what would be written, without writing it"
     )
 
 

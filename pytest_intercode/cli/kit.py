@@ -11,7 +11,7 @@ from pytest_intercode.core.text import pluralize
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "make the kit with which verifiers run test scripts without a network"
+HELP = "make the kit that lets verifiers run test scripts without a network"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -52,13 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             option, metavar="NAME", nargs="+", action="extend", default=[], help=text
         )
-    parser.add_argument("--strict", action="store_true", help="fail where there are warnings, too")
+    parser.add_argument("--strict", action="store_true", help="fail on warnings, too")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument(
         "--github",
         action="store_true",
-        help="print annotations of GitHub, as is done in its Actions by itself",
+        help="print GitHub annotations (the default in GitHub Actions)",
     )
     add_options(parser, Options.data_path)
     add_permission_arguments(parser)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "put the results of a run's shards into one file"
+HELP = "merge the results of a run's shards into one file"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,15 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--last",
         action="store_true",
-        help="of a try that several files graded, take the last file's; without it, that is an "
-        "error",
+        help="take the last file's result where several files graded a try, which is otherwise "
+        "an error",
     )
     parser.add_argument(
         "--partial",
         action="store_true",
-        help="merge although a shard is missing; without it, that is an error",
+        help="merge even if a shard is missing, which is otherwise an error",
     )
-    parser.add_argument("--force", action="store_true", help="replace OUT.jsonl if it is there")
+    parser.add_argument("--force", action="store_true", help="replace OUT.jsonl if it exists")
 
 
 def run(options: argparse.Namespace) -> int:

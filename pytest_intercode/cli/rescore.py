@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "score a recorded run again, under another profile or by a function of your own"
+HELP = "score a recorded run again, with another profile or a function of your own"
 
 _MAX_SHOWN = 10  # episodes that changed
 

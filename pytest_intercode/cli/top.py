@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "show what runs on this machine do at the moment: each episode with its last action"
+HELP = "show the episodes that run on this machine, each with its last action"
 
 _REFRESH_INTERVAL = 1.0  # seconds
 _LONE_LINE = 80  # columns where there is no terminal; 200 columns of a log help nobody
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds.add_argument(
         "--once",
         action="store_true",
-        help="print it once, as is done in any case where the output is not a terminal",
+        help="print it once, which is the default if the output is not a terminal",
     )
     kinds.add_argument("--json", action="store_true", help="print it once, as JSON: a list of runs")
     kinds.add_argument(
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds.add_argument(
         "--page",
         action="store_true",
-        help="show it on a page, which refreshes itself and can stop episodes, until Ctrl-C",
+        help="serve it as a page, which refreshes itself and can stop episodes, until Ctrl-C",
     )
     parser.add_argument(
         "--port", metavar="PORT", type=int, help="with --page: its port (default: any free one)"

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="OTHER",
         type=Path,
         nargs="?",
-        help="a newer run, to be compared with the first",
+        help="a newer run to compare with the first",
     )
     parser.add_argument(
         "-o",

@@ -36,40 +36,41 @@ class EpisodeOptions(Values):
 
     requested_concurrency = optional(
         "concurrency=N",
-        "episodes that run at a time, in all workers of xdist together, or on all nodes",
+        "number of episodes that run at a time, in all xdist workers together or on all nodes",
         parse_count,
         fallback="1; on a cluster, as many as its nodes have CPUs",
         everyday=True,
     )
     requested_repeat = option(
         "repeat=K",
-        "tries at each task, each with a new agent and sandbox: items `[task-1]` to `[task-K]`",
+        "number of tries at each task, each with a new agent and sandbox: items `[task-1]` to "
+        "`[task-K]`",
         parse_count,
         default="1",
         same_in_parts=True,
     )
     stop_early = switch(
         "stop-early=true|false",
-        "leave out the tries of a task that can no longer change whether it reaches its pass rate",
+        "skip the tries of a task that can no longer change whether it reaches its pass rate",
         default="true",
     )
     plan = flag(
         "plan",
-        "say what would be run, how often, and about how many tokens and how much money it would "
-        "take, and run nothing",
+        "show what would be run, how often, and about how many tokens and how much money it "
+        "would take, without running it",
         starts=True,
         everyday=True,
     )
     plan_from = optional(
         "plan-from=FILE.jsonl",
-        "the earlier results whose tokens and money the plan goes by",
+        "the earlier results from which the plan estimates tokens and cost",
         Path,
         fallback="`--intercode-baseline`, else `--intercode-results`",
         needs=("plan", "which it is for"),
     )
     progress_interval = option(
         "progress=SECONDS",
-        "time between two lines that say how far a run is, where there is no terminal; 0 for none",
+        "interval between two progress lines where there is no terminal; 0 for none",
         amount("a number of seconds from 0 up", zero=True),
         default="30",
     )
@@ -82,27 +83,27 @@ class ClusterOptions(Values):
 
     cluster = optional(
         "cluster=auto|HOST:PORT|local:N",
-        "run episodes on the nodes of a Ray cluster: the one of `RAY_ADDRESS` or of this machine, "
-        "the one at this address, or one of N nodes that is started here (docs/cluster.md); extra "
-        "`ray`",
+        "run episodes on the nodes of a Ray cluster: the one of `RAY_ADDRESS` or of this "
+        "machine, the one at this address, or one of N nodes that is started here "
+        "(docs/cluster.md); needs the extra `ray`",
         cluster,
         starts=True,
     )
     cluster_env = listed(
         "cluster-env=NAME",
-        "an environment variable of this process that nodes are to have; they get no others",
+        "an environment variable of this process that is set on the nodes; they get no others",
         str,
         needs=("cluster", "whose nodes are to have it"),
     )
     cluster_wait = option(
         "cluster-wait=SECONDS",
-        "time that a run waits while no node takes work",
+        "how long a run waits while no node accepts work",
         parse_seconds,
         default="300",
     )
     cluster_insecure = flag(
         "cluster-insecure",
-        "use a cluster that asks nobody for a token",
+        "use a cluster that does not ask for a token",
         needs=("cluster", "which is to be used"),
     )
 
@@ -114,47 +115,46 @@ class ResultOptions(Values):
 
     results = optional(
         "results=FILE.jsonl",
-        "write one line of JSON for each episode, as it ends",
+        "write one line of JSON for each episode as it ends",
         Path,
         everyday=True,
     )
     resume = flag(
         "resume",
-        "continue the run that `--intercode-results` holds: episodes that are in it are not run "
-        "again",
+        "continue the run in `--intercode-results`: episodes that it holds are not run again",
         starts=True,
         needs=("results", "the run to go on with"),
     )
     html = optional(
         "html=FILE.html",
-        "write a page with every trajectory, and with the changes to the baseline where there is "
-        "one; extra `html`",
+        "write a page with every trajectory and, with a baseline, what changed; needs the extra "
+        "`html`",
         Path,
         starts=True,
         everyday=True,
     )
     run_name = optional(
         "run-name=NAME",
-        "what the run is called on the page and in a job's summary",
+        "name of the run on the page and in a job's summary",
         str,
         fallback="the agent and its suites",
     )
     predictions = optional(
         "predictions=FILE.jsonl",
-        "write the patch of each swe episode as SWE-bench's tools read it (`instance_id`, "
-        "`model_patch`), as it ends",
+        "write the patch of each swe episode as it ends, in the format of SWE-bench's tools "
+        "(`instance_id`, `model_patch`)",
         Path,
     )
     otel = optional(
         "otel=URL|FILE|env",
-        "send spans of each episode, its turns, its requests to a model and its grading to a "
-        "collector of OpenTelemetry over HTTP, or write them to a file; `env` takes the address of "
-        "`OTEL_EXPORTER_OTLP_ENDPOINT` (docs/opentelemetry.md); extra `otel`",
+        "send spans of each episode, its turns, its model requests and its grading to an "
+        "OpenTelemetry collector over HTTP, or write them to a file; `env` uses the address in "
+        "`OTEL_EXPORTER_OTLP_ENDPOINT` (docs/opentelemetry.md); needs the extra `otel`",
         parse_spans_target,
     )
     otel_content = flag(
         "otel-content",
-        "let spans of `--intercode-otel` have the texts of tasks, actions and observations",
+        "include the texts of tasks, actions and observations in the spans of `--intercode-otel`",
     )
 
 
@@ -166,27 +166,28 @@ class GateOptions(Values):
     baseline = optional(
         "baseline=FILE.jsonl",
         "results to compare with: tasks that were not always solved there may fail (xfail), and "
-        "the summary says whether the agent got worse",
+        "the summary reports whether the agent got worse",
         Path,
         starts=True,
         everyday=True,
     )
     requested_gate: Option[str | None] = choices(
         "gate=tasks|verdict",
-        "what of that comparison fails the run: single tasks, or the verdict of the paired test",
+        "which part of that comparison fails the run: single tasks, or the verdict of the paired "
+        "test",
         fallback="`verdict` with several tries at each task and no pass rate, else `tasks`",
     )
     requested_pass_rate = optional(
         "pass-rate=RATE",
-        "the share of the tries at a task that must be solved, such as `0.8`: the others may miss, "
-        "and are then reported as expected failures (docs/results.md)",
+        "the share of the tries at a task that must be solved, such as `0.8`; the other tries "
+        "may fail, and are then reported as expected failures (docs/results.md)",
         parse_rate,
         same_in_parts=True,
     )
     fail_under = optional(
         "fail-under=RATE",
-        "the share of tries that must be solved, such as `0.8`, or `lower:0.8` for the lower bound "
-        "of its 95-percent interval; then single tasks do not fail the run",
+        "the share of all tries that must be solved, such as `0.8`, or `lower:0.8` for the lower "
+        "bound of its 95-percent interval; single tasks then do not fail the run",
         parse_fail_under,
         starts=True,
     )

@@ -36,26 +36,26 @@ class SandboxOptions(Values):
 
     backend = option(
         "sandbox=auto|docker|bubblewrap|kubernetes|NAME",
-        "the backend of sandboxes; `auto` takes Docker if its engine answers, else bubblewrap, "
-        "which needs no daemon and no root; the header says which and why. `kubernetes` starts "
-        "pods (docs/kubernetes.md). NAME is that of an installed package (docs/backends.md)",
+        "the backend of sandboxes; `auto` chooses Docker if its engine answers, else bubblewrap, "
+        "which needs no daemon and no root; the header shows which and why. `kubernetes` starts "
+        "pods (docs/kubernetes.md). NAME is a backend of an installed package (docs/backends.md)",
         parse_backend,
         default="auto",
         everyday=True,
     )
     docker_hosts = listed(
         "docker-host=HOST[=SLOTS]",
-        "start sandboxes on this Docker host: `ssh://USER@HOST`, `tcp://HOST:PORT`, `unix://PATH` "
-        "or the name of a Docker context; several share them out by their slots, which by default "
-        "come from their processors and memory (docs/hosts.md)",
+        "start sandboxes on this Docker host: `ssh://USER@HOST`, `tcp://HOST:PORT`, "
+        "`unix://PATH` or the name of a Docker context; several hosts share sandboxes by their "
+        "slots, which by default depend on their processors and memory (docs/hosts.md)",
         parse_docker_host,
         distinct=True,
         excludes=("cluster", "a cluster's nodes have engines of their own"),
     )
     runtime = optional(
         "runtime=NAME",
-        "the runtime that Docker starts sandboxes with, as its engine calls it: `runsc` (gVisor), "
-        "`kata`, `crun`; docs/isolation.md says what each is for. With Kubernetes, a RuntimeClass",
+        "the container runtime, by the name that Docker's engine has for it: `runsc` (gVisor), "
+        "`kata`, `crun`; docs/isolation.md describes them. With Kubernetes, a RuntimeClass",
         str,
         fallback="the engine's own",
         excludes=("rootfs", "a runtime is Docker's, and a root file system is bubblewrap's"),
@@ -70,16 +70,16 @@ class SandboxOptions(Values):
     )
     platform = optional(
         "platform=PLATFORM",
-        "the platform of images whose suite names none (`platform:`): `linux/amd64`, "
-        "`linux/arm64`; another one than the engine's runs under emulation, and slower",
+        "the platform of images whose suite does not name one (`platform:`): `linux/amd64`, "
+        "`linux/arm64`; a platform other than the engine's is emulated, which is slower",
         parse_platform,
         fallback="the engine's own",
         same_in_parts=True,
     )
     registry = optional(
         "registry=HOST[:PORT][/PREFIX]",
-        "ask this registry for each image before it is built, and push there what was built, so "
-        "that other hosts, nodes and jobs pull it; credentials are those of `docker login` "
+        "ask this registry for each image before building it, and push what was built, so that "
+        "other hosts, nodes and jobs can pull it; uses the credentials of `docker login` "
         "(docs/hosts.md)",
         parse_registry,
         excludes=(
@@ -87,19 +87,22 @@ class SandboxOptions(Values):
             "a registry has images of Docker's, and a root file system takes their place",
         ),
     )
-    base_images = pairs("base-image NAME=REPLACEMENT", "another base image, for mirrors", text)
+    base_images = pairs(
+        "base-image NAME=REPLACEMENT", "use another base image, such as one of a mirror", text
+    )
     verifier: Option[str] = choices(
         "verifier=fresh|shared",
-        "where the tests of task folders run: in a `fresh` sandbox with what the agent left, or in "
-        "the agent's own (`shared`), where its services still run, and where it can forge results",
+        "where the tests of task folders run: in a `fresh` sandbox with what the agent left, or "
+        "in the agent's own (`shared`), where its services still run, and where it can forge "
+        "results",
         default="fresh",
         same_in_parts=True,
     )
     kit: Option[str] = choices(
         "kit=auto|always|never",
-        "where the tests of task folders get what they install: from the verifier kit if their "
-        "sandbox has no network, else from there, as published (`auto`); `always` from the kit, "
-        "or `never`",
+        "where the tests of task folders get what they install: `auto` uses the verifier kit if "
+        "their sandbox has no network, and otherwise installs as published; `always` uses the "
+        "kit, `never` does not",
         default="auto",
         same_in_parts=True,
     )
@@ -112,17 +115,19 @@ class KubernetesOptions(Values):
 
     kube_context = optional(
         "kube-context=NAME",
-        "the context of kubeconfig whose cluster has the pods; extra `kubernetes`",
+        "the kubeconfig context whose cluster runs the pods; needs the extra `kubernetes`",
         str,
-        fallback="the current one, or in a pod without kubeconfig, its own cluster",
+        fallback="the current one; in a pod without kubeconfig, its own cluster",
     )
     kube_namespace = optional(
         "kube-namespace=NAME", "the namespace of the pods", str, fallback="the context's own"
     )
     kube_pull_secrets = listed(
-        "kube-pull-secret=NAME", "a secret of that namespace by which the nodes pull images", str
+        "kube-pull-secret=NAME", "a secret of that namespace with which the nodes pull images", str
     )
-    kube_nodes = pairs("kube-node LABEL=VALUE", "a label that the pods' nodes have to have", text)
+    kube_nodes = pairs(
+        "kube-node LABEL=VALUE", "a label that the nodes of the pods must have", text
+    )
 
 
 class NetworkOptions(Values):
@@ -132,20 +137,19 @@ class NetworkOptions(Values):
 
     network = flag(
         "network",
-        "let sandboxes reach the network, where their task does not say otherwise",
+        "let sandboxes reach the network unless their task says otherwise",
         same_in_parts=True,
     )
     override_network = flag(
         "override-network",
-        "let also those sandboxes reach the network that are to reach none or a few hosts, by what "
-        "their task says",
+        "let sandboxes reach the network even if their task allows none or only a few hosts",
         needs=("network", "which it gives to all sandboxes"),
         same_in_parts=True,
     )
     allow_host = listed(
         "allow-host=HOST[:PORT]",
-        "let sandboxes reach this host and nothing else: a name, `*.NAME`, an address or a network "
-        "such as `10.0.0.0/8`; without a port, 443 and 80",
+        "let sandboxes reach this host and nothing else: a name, `*.NAME`, an address or a "
+        "network such as `10.0.0.0/8`; ports 443 and 80 unless one is given",
         parse_host,
         excludes=("network", "sandboxes reach every host with the whole network"),
         same_in_parts=True,

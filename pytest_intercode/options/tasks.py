@@ -43,31 +43,31 @@ class AgentOptions(Values):
 
     requested_agents = repeated(
         "agent=AGENT",
-        "the agent under test, or several, each of which plays every task: `module:Attr`, "
+        "the agent under test; given several times, every agent plays every task: `module:Attr`, "
         "`path/to/file.py:Attr`, `command:CMDLINE` (any language), `mcp:CMDLINE` (a coding agent "
         "that speaks MCP), `acp:CMDLINE` (one that speaks the Agent Client Protocol), `tools`, "
         "`react`, `plan-solve`, `try-again` or `single-turn` (a model behind an OpenAI-compatible "
         f"API), {_presets} (coding agents that are installed into the sandbox), `human`, "
-        "`replay:FILE` (a recorded run) or `oracle` (gold); with arguments of its own, "
+        "`replay:FILE` (a recorded run) or `oracle` (gold); arguments follow the name, as in "
         "`react:model=NAME` (docs/agents.md)",
         parse_agent,
         same_in_parts=True,
         everyday=True,
     )
     agent_arguments = pairs(
-        "agent-arg KEY=VALUE", "an argument for all agents, such as `model=NAME`", str
+        "agent-arg KEY=VALUE", "an argument for every agent, such as `model=NAME`", str
     )
     feedback: Option[Feedback | None] = choices(
         "feedback=observation|reward",
-        "what the agent sees; `reward` is InterCode's Try Again: every action is graded, the agent "
-        "sees the reward, and 1.0 ends the episode",
+        "what the agent sees after an action; `reward` is InterCode's Try Again: every action is "
+        "graded, the agent sees the reward, and a reward of 1.0 ends the episode",
         fallback="`observation`; `reward` for the agent `try-again`",
         same_in_parts=True,
     )
     user_model = optional(
         "user-model=NAME",
-        "the model that plays the users of tasks (`user:` in suites), in place of the one that a "
-        "suite names (docs/conversations.md); extras `chat` and `gateway`",
+        "the model that plays the users of tasks (`user:` in suites), instead of the one that "
+        "the suite names (docs/conversations.md); needs the extras `chat` and `gateway`",
         str,
         fallback="the suite's",
         same_in_parts=True,
@@ -99,28 +99,28 @@ class TaskOptions(Values):
     )
     limit = optional(
         "limit=N",
-        "only the first N tasks of each suite",
+        "run only the first N tasks of each suite",
         parse_count,
         same_in_parts=True,
         everyday=True,
     )
     shard = optional(
         "shard=I/N",
-        "only the I-th of N parts of each suite, such as `2/8`: every N-th task from the I-th on, "
-        "unless `--intercode-durations` is given",
+        "run only part I of the N parts of each suite, such as `2/8`: every N-th task from the "
+        "I-th on, unless `--intercode-durations` is given",
         parse_shard,
     )
     durations_path = optional(
         "durations=FILE.jsonl",
-        "make the parts of `--intercode-shard` by the times of an earlier results file, so that "
-        "they take equally long",
+        "balance the parts of `--intercode-shard` by the times in an earlier results file, so "
+        "that they take equally long",
         Path,
         needs=("shard", "whose parts it makes"),
     )
     treatments = listed(
         "treatment=NAME",
-        "only these treatments of project tests; `control` is the project without one "
-        "(docs/project-tests.md)",
+        "run only these treatments of project tests; `control` is the project without a "
+        "treatment (docs/project-tests.md)",
         str,
         same_in_parts=True,
     )
@@ -132,27 +132,27 @@ class TaskOptions(Values):
     )
     profile: Option[Profile] = choices(
         "profile=strict|paper",
-        "`strict` runs actions as they are written and grades what they did; `paper` is InterCode "
+        "`strict` runs actions as written and grades their effect; `paper` reproduces InterCode "
         "1.0.2, defects included",
         default="strict",
     )
     data_path = optional(
         "data=DIR",
-        "the folder laid out as InterCode's `data/`",
+        "a folder laid out as InterCode's `data/`",
         Path,
-        fallback="`INTERCODE_DATA`, else what `pytest-intercode fetch` got",
+        fallback="`INTERCODE_DATA`, else what `pytest-intercode fetch` downloaded",
     )
     allow_path = listed(
         "allow-path=DIR",
-        "a folder that suites may read besides their own; what a suite names elsewhere, by itself "
-        "or by a link, is refused (docs/security.md)",
+        "a folder that suites may read besides their own; any other path outside their own "
+        "folder, also through a link, is refused (docs/security.md)",
         Path,
         exists=True,
     )
     pass_env = listed(
         "pass-env=NAME",
-        "an environment variable whose value task folders may have; `${NAME}` in them is not set "
-        "otherwise",
+        "an environment variable whose value task folders may use; otherwise `${NAME}` is not "
+        "set in them",
         str,
     )
 
@@ -164,7 +164,7 @@ class LimitOptions(Values):
 
     timeout = optional(
         "timeout=SECONDS",
-        "time an episode has",
+        "time limit of an episode",
         parse_seconds,
         fallback="the task's own, else 600",
         same_in_parts=True,
@@ -172,42 +172,48 @@ class LimitOptions(Values):
     )
     max_turns = optional(
         "max-turns=N",
-        "actions an episode has",
+        "maximum number of actions in an episode",
         parse_count,
         fallback="the task's own number",
         same_in_parts=True,
     )
     max_tokens = optional(
         "max-tokens=N",
-        "tokens an episode has, as far as the agent reports them",
+        "maximum number of tokens in an episode, as far as the agent reports them",
         parse_count,
         same_in_parts=True,
     )
     max_cost = optional(
         "max-cost=AMOUNT",
-        "money an episode has, in the currency of the prices",
+        "maximum cost of an episode, in the currency of the prices",
         parse_money,
         same_in_parts=True,
     )
     action_timeout = optional(
         "action-timeout=SECONDS",
-        "time an action has",
+        "time limit of an action",
         parse_seconds,
         fallback="the task's own, else 10",
         same_in_parts=True,
     )
     run_timeout = optional(
-        "run-timeout=SECONDS", "time of the whole run", parse_seconds, starts=True
+        "run-timeout=SECONDS", "time limit of the whole run", parse_seconds, starts=True
     )
     run_max_turns = optional(
-        "run-max-turns=N", "actions of all episodes together", parse_count, starts=True
+        "run-max-turns=N",
+        "maximum number of actions of all episodes together",
+        parse_count,
+        starts=True,
     )
     run_max_tokens = optional(
-        "run-max-tokens=N", "tokens of all episodes together", parse_count, starts=True
+        "run-max-tokens=N",
+        "maximum number of tokens of all episodes together",
+        parse_count,
+        starts=True,
     )
     run_max_cost = optional(
         "run-max-cost=AMOUNT",
-        "money of all episodes together",
+        "maximum cost of all episodes together",
         parse_money,
         starts=True,
         everyday=True,

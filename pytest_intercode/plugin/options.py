@@ -25,8 +25,8 @@ __all__ = [
 ]
 
 _INI_NOTE = (
-    "Each has an ini value, such as intercode_max_turns for --intercode-max-turns. The command "
-    "line wins over the file, and both win over what a task says."
+    "Each option has an ini value, such as intercode_max_turns for --intercode-max-turns. The "
+    "command line overrides the file, and both override the task."
 )
 
 

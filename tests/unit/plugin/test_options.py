@@ -73,7 +73,7 @@ def test_all_are_shown_in_groups(
     ]
     words = " ".join(result.stdout.str().split())
     assert all(option.description.replace("`", "") in words for option in OPTIONS)
-    assert "time an episode has (default: the task's own, else 600)" in words
+    assert "time limit of an episode (default: the task's own, else 600)" in words
 
 
 def test_options_are_not_abbreviated(pytester: pytest.Pytester) -> None:
