@@ -1,4 +1,4 @@
-"""A backend of an installed package: a mistake in it is one line that names the package."""
+"""A backend of an installed package: a mistake in it becomes one line that names the package."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _VALUES = ("name", "takes", "builds_images", "shares_network")
 _METHODS = ("requested", "problem", "check", "start", "launch", "close")
 _IMAGE_METHODS = ("resolve", "pinned", "identity", "stop_builds")
 _DESCRIBED_METHODS = ("describe", "pull", "find_published")
-_SANDBOX_METHODS = ("run", "admin", "unpack", "close")  # without which no episode begins or ends
-_LAUNCH_TIMEOUT = 600.0  # seconds, as our backend for clusters, which may have to add a machine
+_SANDBOX_METHODS = ("run", "admin", "unpack", "close")  # needed for any episode to begin and end
+_LAUNCH_TIMEOUT = 600.0  # seconds, as for our own clusters, which may add a machine first
 
 
 class AddedBackend:
-    """Stands for a backend of somebody else's, whatever that raises or returns.
+    """Wraps a backend of another package, and handles whatever it raises or returns.
 
     Args:
-        point: names what makes it.
-        settings: what it is made with.
+        point: the entry point, which refers to what makes the backend.
+        settings: the settings that the backend is made with.
 
     Raises:
-        ConfigurationError: it cannot be made, or lacks something.
+        ConfigurationError: the backend cannot be made, or lacks an attribute.
     """
 
     def __init__(self, point: EntryPoint, settings: SandboxSettings) -> None:
@@ -77,17 +77,17 @@ class AddedBackend:
 
     @property
     def has_services(self) -> bool:
-        """Whether it starts the services of a spec."""
+        """Whether the backend starts the services of a spec."""
         return bool(getattr(self._backend, "has_services", False))
 
     @property
     def starters(self) -> int:
-        """How many starts at the same time are good for it."""
+        """How many simultaneous starts are useful."""
         return self._backend.starters
 
     @property
     def images(self) -> Images:
-        """Its images, for which the same holds."""
+        """The backend's images, wrapped in the same way."""
         images = self._backend.images
         described = _DESCRIBED_METHODS if isinstance(images, DescribedImages) else ()
         methods = {
@@ -97,11 +97,11 @@ class AddedBackend:
         return cast(Images, SimpleNamespace(**methods))
 
     def requested(self) -> str | None:
-        """Return why ``auto`` is this one."""
+        """Return why ``auto`` chooses this backend."""
         return cast("str | None", self._ask("requested"))
 
     def problem(self) -> str:
-        """Return why it cannot be used here."""
+        """Return why the backend cannot be used here."""
         problem = self._ask("problem")
         if not isinstance(problem, str):
             raise ConfigurationError(
@@ -110,14 +110,14 @@ class AddedBackend:
         return problem
 
     def check(self, options: Mapping[str, str]) -> None:
-        """See that it can have the settings that are given."""
+        """Check that the backend supports the settings that are given."""
         self._ask("check", options)
 
     def start(self, events: BackendEvents) -> None:
-        """Start it, unless it says that it cannot be used here.
+        """Start the backend, unless it reports that it cannot be used here.
 
         Raises:
-            EngineUnavailable: it cannot, or what it says of itself cannot be used.
+            EngineUnavailable: it cannot be used, or what it reports is not valid.
         """
         if problem := self.problem():
             raise EngineUnavailable(f"{self.name}: {problem}")
@@ -136,7 +136,7 @@ class AddedBackend:
         """Start a fresh sandbox.
 
         Raises:
-            SandboxError: that failed, or took too long.
+            SandboxError: this failed, or took too long.
         """
         launch = partial(self._call, SandboxError, self._backend.launch, "launch()", spec)
         try:
@@ -153,12 +153,12 @@ class AddedBackend:
         return cast(Sandbox, sandbox)
 
     def close(self) -> None:
-        """End every sandbox, and give back everything."""
+        """End every sandbox, and release everything."""
         self._launches.close()
         self._ask("close")
 
     def _ask(self, name: str, *arguments: object) -> Any:
-        """Return what a method of it returns, which asks for no sandbox."""
+        """Call a method of the backend that does not make a sandbox, and return its result."""
         method = getattr(self._backend, name)
         return self._call(ConfigurationError, method, f"{name}()", *arguments)
 
@@ -180,10 +180,10 @@ _Launch: TypeAlias = "tuple[Callable[[], Any], Future[Any]]"
 
 
 class _Launches:
-    """Threads that launch sandboxes, of which one that does not come back is left behind.
+    """Threads that launch sandboxes; a thread that does not return is abandoned.
 
-    Each launches again and again: a sandbox may end with the thread that it was started by
-    (``PR_SET_PDEATHSIG``, as of ``bwrap --die-with-parent``).
+    Each thread is reused: a sandbox may end with the thread that started it
+    (``PR_SET_PDEATHSIG``, as with ``bwrap --die-with-parent``).
     """
 
     def __init__(self) -> None:
@@ -194,7 +194,7 @@ class _Launches:
         """Return what a launch returns, or raise what it raises.
 
         Raises:
-            TimeoutError: it takes too long; what it returns nevertheless is closed.
+            TimeoutError: it takes too long; a sandbox that it still returns later is closed.
         """
         with self._lock:
             thread = self._idle.pop() if self._idle else self._start_thread()
@@ -205,14 +205,14 @@ class _Launches:
         except FutureTimeout:
             if future.cancel():
                 raise
-            return future.result()  # it has come back just now
+            return future.result()  # it has returned just now
         finally:
             if future.done() and not future.cancelled():
                 with self._lock:
                     self._idle.append(thread)
 
     def close(self) -> None:
-        """Let the threads end that launch nothing."""
+        """End the threads that are not launching anything."""
         with self._lock:
             while self._idle:
                 self._idle.pop().put(None)
@@ -237,7 +237,7 @@ class _Launches:
 
 
 def _carry_out(launch: Callable[[], Any], future: Future[Any]) -> bool:
-    """Launch a sandbox; return False if nobody waits for it any more, so that it was closed."""
+    """Launch a sandbox; if nobody waits for it any more, close it and return False."""
     try:
         sandbox = launch()
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""What sandboxes of every backend share: a keeper behind streams, and a reader of its disk."""
+"""What the sandboxes of all backends share: a keeper behind streams, and a reader of the disk."""
 
 from __future__ import annotations
 
@@ -47,28 +47,28 @@ __all__ = [
     *("AttachedSandbox", "find_killer"),
 ]
 
-# What su, useradd, tar, chmod 4755, git and crontab need, and nothing that reaches the host.
+# What su, useradd, tar, chmod 4755, git and crontab need; none of it reaches the host.
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
-# Starts the keeper so that no other process, root's neither, may look into it: the kernel guards a
-# process that began with two different groups. It keeps nothing of that, and needs no capability.
+# Starts the keeper so that no other process, not even root's, can look into it: the kernel guards a
+# process that began with two different groups. None of that stays, and no capability is needed.
 GUARD = ("setpriv", "--egid", "1", "--keep-groups", "--inh-caps", "-all", "--ambient-caps", "-all")
-# Where there is one group only: the keeper has this one, and its shells are started without it.
+# Where there is only one group: the keeper has this capability, and its shells start without it.
 KEEPER_CAPABILITY = "SETPCAP"
 SHM_SIZE = 16 * 1024**2
 
-# An image may have a link here that leads nowhere, and an engine may have mounted the file.
+# In an image, this path may be a broken link, and an engine may have mounted the file.
 _HOSTS_COMMAND = (
     "printf %s {0} >>/etc/hosts && {{ printf %s {1} >/etc/resolv.conf || "
     "{{ rm -f /etc/resolv.conf && printf %s {1} >/etc/resolv.conf; }}; }}"
 )
 _HOSTS_TIMEOUT = 30.0  # seconds
 
-# What the kernel logs as it ends a process for memory: the whole machine's, or a control group's.
+# What the kernel logs when it kills a process for lack of memory: of the machine, or of a cgroup.
 _MEMORY_KILL = re.compile(
     rb"[0-7],\d+,(\d+),[^;]*;(Memory cgroup out|Out) of memory\b.*?: Kill(?:ed)? process (\d+) "
 )
-_INITIAL_PIDS = 0xEFFFFFFC  # the namespace whose numbers of processes the kernel logs
-# Of this process or its machine, which no sandbox brings about.
+_INITIAL_PIDS = 0xEFFFFFFC  # the PID namespace whose process numbers the kernel logs
+# Shortages of this process or its machine, which no sandbox causes.
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -76,18 +76,18 @@ Result = TypeVar("Result")
 
 
 def find_killer(process: int, started_at: float, log: str = "/dev/kmsg") -> str:
-    """Say who killed the first process of a sandbox, if it was nobody in the sandbox.
+    """Report who killed the first process of a sandbox, if it was killed from outside.
 
-    Nothing in there can: the kernel guards that process from signals, and the filter of system
-    calls its limits. What is left is want of memory, which the kernel logs.
+    Nothing inside can kill it: the kernel guards that process from signals, and the filter of
+    system calls protects its limits. What remains is a lack of memory, which the kernel logs.
 
     Args:
-        process: its number.
-        started_at: the time (of the monotonic clock) at which it was started.
-        log: the kernel's log. Where it may not be read, nothing is known.
+        process: the number of the process.
+        started_at: the time at which it was started, of the monotonic clock.
+        log: the kernel's log. If it cannot be read, nothing is known.
 
     Returns:
-        Words for a message; empty where the sandbox ran out of its own memory, or nothing is known.
+        Words for a message; empty if the sandbox ran out of its own memory, or nothing is known.
     """
     try:
         if os.stat("/proc/self/ns/pid").st_ino != _INITIAL_PIDS:  # noqa: PTH116
@@ -99,12 +99,12 @@ def find_killer(process: int, started_at: float, log: str = "/dev/kmsg") -> str:
         while True:
             try:
                 entry = os.read(descriptor, 8192)
-            except BrokenPipeError:  # it was overwritten meanwhile
+            except BrokenPipeError:  # the entry was overwritten in the meantime
                 continue
             except BlockingIOError:
                 break
-            # One read is one entry. The kernel's log has a clock of its own, a little off; an older
-            # entry is of another process with the same number.
+            # Each read returns one entry. The kernel's log has its own clock, which is a little
+            # off; an older entry is about another process with the same number.
             match = _MEMORY_KILL.match(entry)
             if match and int(match[3]) == process and int(match[1]) / 1e6 > started_at - 1:
                 return "this machine lacked memory" if match[2] == b"Out" else ""
@@ -118,7 +118,7 @@ def find_killer(process: int, started_at: float, log: str = "/dev/kmsg") -> str:
 
 
 def _attribute_faults(method: Method) -> Method:
-    """Say why the sandbox failed, and whose fault it is."""
+    """Report why the sandbox failed, and whose fault it is."""
 
     @functools.wraps(method)
     def call(self: AttachedSandbox, *args: Any, **kwargs: Any) -> Any:
@@ -129,18 +129,18 @@ def _attribute_faults(method: Method) -> Method:
         except CommandFailed as failed:
             failed.acted = self._acted
             raise
-        except OSError as error:  # its files went away with it
+        except OSError as error:  # its files disappeared with it
             unreadable = SandboxError(f"sandbox {self.name} cannot be read: {error}")
             if error.errno in _SHORTAGES:
                 raise unreadable from error
             raise self._classify(unreadable) from error
         except SandboxError as error:
             fault = self._classify(error)
-            # An action that fails leaves a shell that nothing is known of; a command of ours that
-            # fails, or a reading, says nothing of the next one.
+            # After an action that fails, nothing is known of the shell; a failure of one of our
+            # commands, or of a reading, does not mean that the next one fails.
             permanent = isinstance(error, ChannelClosed) or method.__name__ == "run"
             if permanent and isinstance(fault, SandboxBroken):
-                self.broken = str(fault)  # no later call is to wait for it
+                self.broken = str(fault)  # later calls fail without waiting
                 self._channel.close()
             raise fault from error
 
@@ -150,18 +150,19 @@ def _attribute_faults(method: Method) -> Method:
 class AttachedSandbox:
     """A started sandbox and the channel to its keeper.
 
-    A fault before the first action is the machine's. After it, it is the fault of what acted in the
-    sandbox, unless the engine says otherwise: else an agent could break its sandbox to be excused.
+    A fault before the first action is the machine's. A later one is the fault of what acted in the
+    sandbox, unless the engine reports otherwise: else an agent could break its sandbox to be
+    excused.
 
     Attributes:
         name: a short name for messages.
-        spec: what it was asked for.
+        spec: the spec that was asked for.
         probe: reads what changed on disk.
-        broken: how what ran in it broke it for good; empty while it did not.
-        grading: how much is read of it at most, each time that it is graded.
-        carried: how much is carried from it to another sandbox at most.
-        outside: what of its files is not a part of its disk.
-        volumes: folders of its disk that the engine keeps elsewhere, by their paths in it.
+        broken: how the actions broke the sandbox for good; empty if they did not.
+        grading: the limits of what is read of it, each time that it is graded.
+        carried: the limits of what is carried from it to another sandbox.
+        outside: the paths that are not a part of its disk.
+        volumes: folders of its disk that the engine keeps elsewhere, by their paths in the sandbox.
         host: the Docker host that it is on; empty for this machine's own engine.
     """
 
@@ -202,15 +203,15 @@ class AttachedSandbox:
         return self._channel.run(action, timeout)
 
     def expose(self) -> None:
-        """Note that it gets what acted elsewhere: from now on a fault is the fault of that."""
+        """Note that the sandbox gets what an agent left elsewhere: later faults are the agent's."""
         self._acted = True
 
     def _classify(self, error: SandboxError) -> SandboxError | SandboxBroken:
-        """Return the error as the fault of the machine, or of what acted in the sandbox."""
+        """Return the error as a fault of the machine, or of what acted in the sandbox."""
         message = str(error)
         if isinstance(error, ChannelClosed):
             message = f"sandbox {self.name} ended while in use: {error}"
-        # Of its own class still: then it is the task's files that this sandbox cannot hold.
+        # The class stays the same: here, the sandbox cannot hold the task's files.
         if isinstance(error, UnpackFailed) and not self._acted:
             return error
         if not self._acted or self._ended:
@@ -221,9 +222,9 @@ class AttachedSandbox:
         return SandboxBroken(message)
 
     def outside_cause(self) -> str:
-        """Return what the engine says is the cause of a fault, if it lies outside of the sandbox.
+        """Return the cause of a fault if it is outside of the sandbox, as the engine reports it.
 
-        Empty where the engine knows of none; an engine that can be asked overrides it.
+        Empty if the engine knows of none; an engine that can be asked overrides this method.
         """
         return ""
 
@@ -264,31 +265,30 @@ class AttachedSandbox:
 
     @_attribute_faults
     def stamps(self) -> Stamps | None:
-        """Return what distinguishes this state of its disk from others, if layers can be read."""
+        """Return what identifies this state of the disk, if its layers can be read."""
         probe = self.probe
         if not isinstance(probe, OverlayProbe) or self.spec.readonly or self.spec.scratch:
             return None
-        # Unknown is good enough: who asks only wants to know whether two states are surely the
-        # same.
+        # None is good enough: the caller only asks whether two states are surely the same.
         with contextlib.suppress(UngradableState):
             return self._read(probe.stamps, self.grading)
         return None
 
     @_attribute_faults
     def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
-        """Return what stands at the given paths."""
+        """Return the entries at the given paths."""
         return self._read(functools.partial(self.probe.entries, paths), self.grading)
 
     @_attribute_faults
     def below(self, paths: Iterable[str]) -> list[str]:
-        """Return the paths of what stands at the given ones, and of all in these folders."""
+        """Return those of the paths that exist, and the paths of everything in these folders."""
         return self._read(functools.partial(self.probe.below, paths), self.grading)
 
     @_attribute_faults
     def archive(
         self, paths: Iterable[str], *, content: int | None = None, seconds: float | None = None
     ) -> bytes:
-        """Return a tar archive of what stands at the given paths."""
+        """Return a tar archive of the entries at the given paths."""
         limits = self.carried
         if content is not None:
             limits = replace(limits, content=min(content, limits.content))
@@ -307,7 +307,8 @@ class AttachedSandbox:
 
     def close(self) -> None:
         """End the sandbox and everything in it."""
-        # Before the channel: what fails by its end in another thread is not the agent's fault then.
+        # Before the channel is closed: an error that this causes in another thread is not the
+        # agent's.
         self._ended = True
         with contextlib.suppress(OSError):
             self._channel.close()
@@ -315,14 +316,14 @@ class AttachedSandbox:
             self._egress.close()
 
     def limit_network(self, proxy: Proxy, open_sockets: Callable[[Plan], list[int]]) -> None:
-        """Give it a network with its few hosts, before anything else runs in it; else close it.
+        """Give the sandbox a network with its few hosts, before anything runs in it; else close it.
 
         Args:
-            proxy: serves it.
-            open_sockets: opens sockets in its network, as :meth:`Proxy.serve` says.
+            proxy: serves the network.
+            open_sockets: opens sockets in the sandbox's network; see :meth:`Proxy.serve`.
 
         Raises:
-            SandboxError: its network cannot be entered, or the files that say where hosts are
+            SandboxError: the network cannot be entered, or the files with the addresses of hosts
                 cannot be written.
         """
         from pytest_intercode.core.hosts import AllowedHosts
@@ -344,22 +345,22 @@ class AttachedSandbox:
             raise
 
     def lead_to(self, inside: str, outside: Path) -> None:
-        """Have a socket in it be reached at a path here, where no folder is shared with it.
+        """Do nothing: a socket in a shared folder is reachable anyway.
 
         Args:
-            inside: where it is, in a folder of the spec's ``mounts``.
-            outside: where it is to be, in our folder.
+            inside: the socket's path in the sandbox, in a folder of the spec's ``mounts``.
+            outside: the path at which it is reachable here, in our folder.
         """
 
     def forward_port(self, port: int, outside: Path) -> Callable[[], None] | None:
-        """Return None: folders are shared with it, and so the sockets in them."""
+        """Return None: folders are shared with the sandbox, and so are the sockets in them."""
 
     def refused(self) -> list[str]:
-        """Return what of the network was refused since the last call."""
+        """Return what network access was refused since the last call."""
         return [] if self._egress is None else self._egress.refused()
 
     def join(self, other: Sandbox) -> None:
-        """Refuse: only an engine with services has what can be joined."""
+        """Refuse: only an engine with services has networks that can be joined."""
         raise SandboxError(f"sandbox {self.name} is in no network")
 
     def command_service(
@@ -376,7 +377,7 @@ class AttachedSandbox:
         """Return the probe that reads the overlay's layers from outside.
 
         Raises:
-            Unreadable: they cannot be read here, and a program in the sandbox reads its files.
+            Unreadable: they cannot be read here; a program in the sandbox has to read its files.
         """
         raise Unreadable("its layers are the engine's")
 
@@ -388,10 +389,10 @@ class AttachedSandbox:
             return ListingProbe(self._channel.list_files, outside, self.volumes)
 
     def _read(self, read: Callable[[Reading], Result], limits: GradingLimits) -> Result:
-        """Return what is read of its files, of a sandbox that lived until they were read.
+        """Return what is read of the files, if the sandbox still lives after the reading.
 
-        The layers of one that ends go away file by file, and what is gone already would look as if
-        the agent had removed it. A lister that reads ends with its sandbox.
+        The layers of a sandbox that ends disappear file by file, and a file that is gone already
+        would look as if the agent had removed it. A lister that reads ends with its sandbox.
         """
         result = read(self._new_reading(limits))
         if isinstance(self.probe, OverlayProbe):

@@ -1,4 +1,4 @@
-"""A backend: one object that makes sandboxes in its own way."""
+"""A backend: an object that makes sandboxes in its own way."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def _ignore(line: str) -> None:
 
 
 def _drop_nothing(is_lost: Callable[[Sandbox], bool]) -> None:
-    """Have no pool that would hold idle sandboxes."""
+    """Do nothing, as there is no pool with idle sandboxes."""
 
 
 @dataclass(frozen=True)
 class BackendEvents:
-    """What a backend notifies of, from any thread.
+    """The callbacks of a backend, which it may call from any thread.
 
     Attributes:
         report: called with a line for the user.
-        report_build: called with a line for each slow step of an image.
-        drop: closes the idle sandboxes for which a function returns true, as they are lost.
+        report_build: called with a line for each slow step of making an image.
+        drop: closes the idle sandboxes for which a function returns true, as these are lost.
     """
 
     report: Callable[[str], None] = _ignore
@@ -40,22 +40,26 @@ class BackendEvents:
 class Backend(Launcher, Protocol):
     """Starts sandboxes in one way.
 
-    An entry point of the group ``pytest_intercode.sandboxes`` names what makes one: a class, or a
-    function, that is called with a :class:`SandboxSettings`. That starts nothing. The first sandbox
-    starts it, and everything else may be called from several threads then.
+    An entry point of the group ``pytest_intercode.sandboxes`` refers to what makes a backend: a
+    class, or a function, that is called with a :class:`SandboxSettings`. Making it starts nothing.
+    It is started for the first sandbox; after that, everything else may be called from several
+    threads.
 
     A backend whose sandboxes may be for another processor than this machine's has a further method,
-    ``platform``, which takes nothing and returns their ``Platform``; it may be called at any time.
+    ``platform``, which takes no arguments and returns their ``Platform``; it may be called at any
+    time.
 
     A backend that starts the services of a spec, and whose sandboxes ``join`` others, has an
     attribute ``has_services`` that is true.
 
     Attributes:
-        name: what ``--intercode-sandbox`` calls it, as its entry point does.
-        takes: which of ``docker_hosts``, ``platform``, ``registry``, ``rootfs``, ``runtime`` and
-            those of clusters of the settings it can have; others are reported to the user.
-        builds_images: it makes images by Dockerfiles, and not only their likes.
-        shares_network: a sandbox with the network has that of this machine, with its ports.
+        name: its name for ``--intercode-sandbox``, which is that of its entry point.
+        takes: the fields of the settings that it supports, of ``docker_hosts``, ``platform``,
+            ``registry``, ``rootfs``, ``runtime`` and those of clusters; others are reported to the
+            user.
+        builds_images: it builds images from Dockerfiles, and not only approximations of them.
+        shares_network: a sandbox with network access uses the network of this machine, with its
+            ports.
     """
 
     name: str
@@ -64,32 +68,32 @@ class Backend(Launcher, Protocol):
     shares_network: bool
 
     def __str__(self) -> str:
-        """Return its name, and what else of the settings the user wants to see."""
+        """Return its name, with other settings that the user wants to see."""
 
     def requested(self) -> str | None:
-        """Return why ``auto`` is this one, whatever else there is: a setting of its own is given.
+        """Return why ``auto`` has to choose this backend: one of its own settings is given.
 
-        None where none is; empty where there is nothing to say.
+        None if no such setting is given; empty if there is nothing to report.
         """
 
     def problem(self) -> str:
         """Return why it cannot be used here, in one line, or nothing; quick, and starts nothing."""
 
     def check(self, options: Mapping[str, str]) -> None:
-        """See that it can have the settings that are given.
+        """Check that the backend supports the settings that are given.
 
-        Where it does not answer at all, that is what the first sandbox meets.
+        If it does not answer at all, this does not fail: the first sandbox reports it.
 
         Args:
-            options: by the fields of the settings that are to be checked, what the user wrote
-                their values after, such as ``--intercode-rootfs``; for messages.
+            options: the fields of the settings to check, with the option that the user wrote before
+                each value, such as ``--intercode-rootfs``; for messages.
 
         Raises:
-            ConfigurationError: it cannot.
+            ConfigurationError: it does not support them.
         """
 
     def start(self, events: BackendEvents) -> None:
-        """Start it; called once, before what follows.
+        """Start it; called once, before the members below are used.
 
         Raises:
             EngineUnavailable: it cannot be used here.
@@ -97,18 +101,18 @@ class Backend(Launcher, Protocol):
 
     @property
     def images(self) -> Images:
-        """Its images."""
+        """The backend's images."""
 
     def close(self) -> None:
-        """End every sandbox, and give back everything; also where it was never started."""
+        """End every sandbox, and release everything; also if it was never started."""
 
 
 @runtime_checkable
 class DescribedBackend(Protocol):
-    """A backend that says more of itself than whether it can be used."""
+    """A backend that can describe itself, beyond whether it can be used."""
 
     def describe(self, problem: str) -> Iterable[Fact]:
-        """Return what ``pytest-intercode doctor`` says of it; within seconds, and starts nothing.
+        """Return facts for ``pytest-intercode doctor``; takes seconds at most, and starts nothing.
 
         Args:
             problem: what :meth:`Backend.problem` has returned.
@@ -116,10 +120,10 @@ class DescribedBackend(Protocol):
 
 
 class Engine(Launcher, Protocol):
-    """What a backend of ours has once it is started."""
+    """The part of our backends that exists once they are started."""
 
     def close(self) -> None:
-        """End every sandbox, and give back everything."""
+        """End every sandbox, and release everything."""
 
 
 class EngineBackend:
@@ -128,7 +132,7 @@ class EngineBackend:
     Attributes:
         settings: where sandboxes come from.
         engine: starts them; None until the backend is started.
-        images: those of the engine, likewise.
+        images: the engine's images; set when the backend is started.
     """
 
     images: Images
@@ -139,7 +143,7 @@ class EngineBackend:
 
     @property
     def starters(self) -> int:
-        """How many starts at the same time are good for it."""
+        """How many simultaneous starts are useful."""
         assert self.engine is not None, "it is started first"
         return self.engine.starters
 
@@ -149,6 +153,6 @@ class EngineBackend:
         return self.engine.launch(spec)
 
     def close(self) -> None:
-        """End every sandbox, and let go of the engine."""
+        """End every sandbox, and close the engine."""
         if self.engine is not None:
             self.engine.close()

@@ -1,4 +1,4 @@
-"""What a build may use of a folder, as an archive; and that nobody else makes the same image."""
+"""The context of a build, as an archive, and a lock so that an image is built only once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 RUN_IS_OVER = "the run is over, and no image is built any more"
 
-_MAX_LOCK_NAME = 100  # characters of an image's name in that of a file
+_MAX_LOCK_NAME = 100  # characters of an image's name in the name of its lock file
 _LOCK_INTERVAL = 0.1  # seconds between two tries to lock an image that is being made
 
 
@@ -45,16 +45,16 @@ def read_dockerfile(path: Path) -> str:
 
 
 def describe_build(name: str, dockerfile: Path, purpose: str) -> str:
-    """Return the line of progress for an image that is built, be its task known or not."""
+    """Return the line of progress for the build of an image, whether its task is known or not."""
     origin = f"for {purpose}" if purpose else f"from {dockerfile.name}"
     return f"building {name} {origin} (first use)"
 
 
 def copied_modes(text: str) -> tuple[str, dict[str, int]]:
-    """Return a Dockerfile without ``--chmod``, and the modes of what is copied with it.
+    """Return a Dockerfile without ``--chmod``, and the modes of the files copied with it.
 
-    The builder that the engine's API has does not know the option, so the files of the context get
-    the modes.
+    The builder in the engine's API does not know the option, so the files of the context get the
+    modes.
     """
     modes: dict[str, int] = {}
     spans: list[tuple[tuple[int, int], str]] = []
@@ -80,16 +80,16 @@ def build_context(
     *,
     alone: bool = False,
 ) -> bytes:
-    """Return what a build may use as a tar archive, which depends on names and bytes alone.
+    """Return the context of a build as a tar archive, which depends only on names and bytes.
 
-    Of the modes it holds what git keeps of them: whether its owner may run a file.
+    Of the modes, it has what git keeps of them: whether the owner may execute a file.
 
     Args:
         dockerfile: the Dockerfile.
-        more: further files, by their names there.
-        text: what is built instead of the Dockerfile's own text; None for that.
-        modes: modes of files by their names there, which may be patterns or folders.
-        alone: the Dockerfile is all that is used.
+        more: further files, by their names in the archive.
+        text: the text that is built instead of the Dockerfile's own; None for its own.
+        modes: modes of files by their names in the archive, which may be patterns or folders.
+        alone: the Dockerfile is the only file that is used.
     """
     files = [(dockerfile.name, dockerfile)] if alone else context_files(dockerfile)
     buffer = io.BytesIO()
@@ -116,10 +116,10 @@ def one_builder(tag: str, stopped: Callable[[], bool] = lambda: False) -> Iterat
 
     Args:
         tag: the image.
-        stopped: whether there is no use in waiting any more.
+        stopped: returns whether waiting is of no use any more.
 
     Raises:
-        ImageError: ``stopped`` is true, or the locks have no folder.
+        ImageError: ``stopped`` returns true, or the folder for the locks cannot be made.
     """
     folder = cache_folder()
     try:

@@ -4,16 +4,16 @@ The keeper (``keeper.sh``) is the sandbox's first process; the agent's shell is 
 from action to action. A backend gives the channel a :class:`Transport`; nothing here knows about
 Docker or any other backend.
 
-How one action travels: the client sends it as one line of quoted bash, to the keeper, or straight
-to the shell where nothing else runs; the shell evaluates it at its top level, with empty input, and
-no program that it starts has the answering descriptor; then it reports nonce, status, options and
-directory. Everything that was printed by then is the action's output: a
-transport that reads the keeper's own pipe takes what is in there; for any other the client has the
-keeper print a marker that was unknown before, and reads up to it. When the shell
-died instead, or the clock ran out, the keeper kills what the action started and a new shell takes
-over the variables, functions and directory of the last action that ended well.
+How one action travels: the client sends it as one line of quoted bash, to the keeper, or directly
+to the shell where nothing else runs. The shell evaluates it at its top level, with empty input; no
+program that it starts has the descriptor of the answers. Then the shell reports nonce, status,
+options and directory. Everything printed by then is the action's output. A transport that reads the
+keeper's own pipe takes what is in the pipe; for any other, the client has the keeper print a marker
+that was unknown before, and reads up to it. If the shell died instead, or the time ran out, the
+keeper kills what the action started, and a new shell takes over the variables, functions and
+directory of the last action that ended well.
 
-What a new shell takes over is written after each action, unless that surely changed nothing of it
+The state for a new shell is written after each action, unless the action surely did not change it
 (``state.py``).
 
 The shell is the agent's, and so is what it leaves for the next one: neither is trusted. Answers are
@@ -41,23 +41,23 @@ __all__ = ["INPUT_ENDED", "Channel"]
 _EndReason: TypeAlias = Literal["itself", "timeout", "flood", "cancelled"]
 
 FLOOD = 64 * 1024**2
-"""Bytes of output, and of noise among the answers, after which an action is stopped."""
+"""Bytes of output, or of noise among the answers, after which an action is stopped."""
 
 INPUT_ENDED = 77
-"""The status that the keeper ends with where its input has ended; see ``keeper.sh``."""
+"""The status with which the keeper exits when its input has ended; see ``keeper.sh``."""
 
 _FIRST_LINE = 1002
-"""The number that a shell gives to its first action's first line (``ahead`` in ``keeper.sh``)."""
+"""The number that a shell gives to the first line of its first action; see ``keeper.sh``."""
 
-# At most. One is empty: where an action does not parse, bash takes the next line as a part of it,
+# At most. One line is empty: if an action does not parse, bash takes the next line as a part of it,
 # and would not read ours.
 _LINES_PER_ACTION = 3
 _MIN_POLL_INTERVAL, _MAX_POLL_INTERVAL = 0.02, 0.25  # seconds
-# With the last shell's state, without it, and once more where a bomb has taken a shell's place.
+# With the last shell's state, without it, and once more if a fork bomb has taken a shell's place.
 _MAX_SHELL_STARTS = 3
-_SHELL_START_TIMEOUT = 15.0  # seconds, all tries together, on a busy machine
-_BOMB_CHECK_DELAY = 5.0  # seconds after which a shell that does not start may be a bomb's fault
-_STATE_TIMEOUT = 2.0  # seconds that a shell which runs already may take over its state
+_SHELL_START_TIMEOUT = 15.0  # seconds, for all tries together, on a busy machine
+_BOMB_CHECK_DELAY = 5.0  # seconds after which a fork bomb may be why no shell starts
+_STATE_TIMEOUT = 2.0  # seconds for a shell that has started to take over the state
 
 # After `set -v` the shell shows the line that the keeper added, too.
 _VERBOSE_LINE = re.compile(rb"\n\{ __intercode_end ([\w-]+);.*\n")
@@ -79,7 +79,7 @@ class Channel:
         user: str = "",
     ) -> None:
         self._output_limit = output_limit
-        self._has_state = True  # the present shell took over the state of the one before
+        self._has_state = True  # the current shell took over the last one's state
         self._next_nonce = secrets.token_urlsafe(6)  # short: the shell reads it byte by byte
         self._new_shell = True  # since the last action
         self._alone = False  # nothing but keeper and shell ran when the last action began
@@ -98,11 +98,11 @@ class Channel:
             raise SandboxError(f"the working directory {workdir} cannot be made")
 
     def interrupt(self) -> None:
-        """End the running action, and every later one at once; from any thread."""
+        """End the running action, and every later one immediately; from any thread."""
         self._interrupted.set()
 
     def close(self) -> None:
-        """Let go of the sandbox, which ends with its channel."""
+        """Close the transport; the sandbox ends with its channel."""
         self._keeper.transport.close()
 
     # -- actions
@@ -116,18 +116,18 @@ class Channel:
         began = time.monotonic()
         nonce = self._next_nonce
         text = self._encode_action(action, nonce.encode())
-        # What went straight to the shell began with no earlier job around, and the keeper has made
-        # no list of any that a kill would have to spare: it is of everything then.
+        # If the text went directly to the shell, no earlier job ran, and the keeper has made no
+        # list of jobs that a kill would have to spare: a kill is for everything then.
         self._alone = self._keeper.transport.send_to_shell(text, self._new_shell)
         self._new_shell = False
         if not self._alone:
             self._keeper.transport.send(b"A %d\n%b" % (len(text), text))
-        # What is done from here on, the shell need not wait for.
+        # The shell need not wait for what is done from here on.
         self._next_nonce = secrets.token_urlsafe(6)
         output = Output(self._output_limit)
         self._keeper.begin_action(output)
         end_reason, status, restarted = self._await_end(nonce, output, began, timeout)
-        # The answer came by another way than the output, and may have been faster.
+        # The answer came by another way than the output, and may have overtaken it.
         self._keeper.read_rest(output)
         if output.size and not output.truncated:
             text = output.getvalue()
@@ -139,7 +139,7 @@ class Channel:
             self._status, self._flags = 0, ""
             self._start_shell()
         if end_reason != "itself":
-            # What was killed in the middle of a write may have come out only now.
+            # Processes that were killed while they wrote may have printed something only now.
             self._keeper.read_rest(Output(0))
             self._keeper.pending.clear()
         return Execution(
@@ -157,12 +157,12 @@ class Channel:
     def _await_end(
         self, nonce: str, output: Output, began: float, timeout: float
     ) -> tuple[_EndReason, int | None, bool]:
-        """Wait for the end of an action, or bring it about.
+        """Wait for the end of an action, or enforce it.
 
         Returns:
             How it ended, its exit status if it had one, and whether its shell is lost.
         """
-        usual_answer = b"E %b 0\n" % nonce.encode()  # as most answers are
+        usual_answer = b"E %b 0\n" % nonce.encode()  # what most answers look like
         interval, ask_at = _MIN_POLL_INTERVAL, began + _MIN_POLL_INTERVAL
         while True:
             current_time = time.monotonic()
@@ -173,12 +173,12 @@ class Channel:
             if self._interrupted.is_set():
                 return "cancelled", None, self._stop(nonce, output, "cancelled")
             if current_time >= ask_at:
-                # A shell that has died answers nothing any more; its parent, the keeper, knows.
+                # A shell that has died answers nothing any more, but its parent, the keeper, knows.
                 self._keeper.send(b"P %b" % nonce.encode())
                 interval = min(interval * 1.5, _MAX_POLL_INTERVAL)
                 ask_at = current_time + interval
             self._keeper.pump(min(began + timeout, ask_at) - current_time, output)
-            # Only if nothing else has come: what is before or behind it is for the grammar.
+            # Only if nothing else has come: anything before or after it is for the grammar.
             if self._keeper.answers == usual_answer:
                 self._keeper.answers.clear()
                 self._status = 0
@@ -191,11 +191,11 @@ class Channel:
                 return "itself", self._status, False
             if kind == "P" and words[0] == "dead":
                 return "itself", int(words[1]), True
-            if kind == "":  # forged, or of a shell that is not bash any more
+            if kind == "":  # forged, or from a shell that is not bash any more
                 self._kill()
                 return "itself", None, True
 
-    # -- what another shell than bash has differently
+    # -- what differs for a shell that is not bash
 
     def _start(self, workdir: str) -> None:
         """Start the first shell, in the working directory."""
@@ -209,11 +209,11 @@ class Channel:
         self._actions.append((self._line, action.count(b"\n")))
         self._line += _LINES_PER_ACTION
         if not (self._defines or options) and leaves_state(action):
-            # Few bytes: bash reads them one by one, which is most of what a short action takes.
+            # Few bytes: bash reads them one by one, which takes most of the time of a short action.
             return b"{ %b;} <&205\n\n__ic %b\n" % (action, nonce)
         self._defines = self._defines or may_define(action)
         line = b"builtin eval %b </dev/null\n\n" % quote(prefix + action)
-        if self._status:  # with `||`, it is still `$?` of the action, and no error to traps
+        if self._status:  # with `||`, the action still sees `$?`, and traps see no error
             line = b"__intercode_status %d || %b" % (self._status, line)
         return b"%b{ __intercode_end %b; } 2>/dev/null\n" % (line, nonce)
 
@@ -223,21 +223,21 @@ class Channel:
         return True
 
     def _clean_output(self, nonce: str, text: bytes) -> bytes:
-        """Return what an action printed, without what is not its own."""
+        """Return what an action printed, without the lines that are ours."""
         text = _VERBOSE_LINE.sub(lambda line: b"" if line[1] == nonce.encode() else line[0], text)
         return as_bash_c(text, self._actions)
 
     # -- stopping and restarting
 
     def _kill(self) -> None:
-        """Kill what the action started, and earlier jobs too if they are a fork bomb."""
+        """Kill what the action started, and also earlier jobs if they are a fork bomb."""
         self._keeper.kill("all" if self._alone else "")
-        # So many processes of earlier actions are a fork bomb, which would come back.
+        # So many processes of earlier actions are a fork bomb, which would grow again.
         if not self._keeper.wait_for_room():
             self._keeper.kill_all()
 
     def _start_shell(self, first: bytes = b"") -> None:
-        """Start a shell with the state of the one before, or without it if that stops the shell."""
+        """Start a shell with the last one's state, or without it if that keeps it from starting."""
         state, limit = b"kept", time.monotonic() + _SHELL_START_TIMEOUT
         self._new_shell = True
         for _ in range(_MAX_SHELL_STARTS):
@@ -252,12 +252,12 @@ class Channel:
             if self._interrupted.is_set():  # no action is run any more, so none is needed
                 return
             state = b"fresh" if progress == "U" else state
-            # Or a bomb that an earlier action left behind has taken the new shell's place.
+            # Or a fork bomb of an earlier action has taken the new shell's place.
             self._keeper.kill_all()
         raise SandboxError(f"the sandbox starts no shell{_hint(self._keeper.user, self._line)}")
 
     def _await_shell(self, nonce: str, limit: float) -> Literal["D", "U", ""]:
-        """Wait for a shell; return how far it came: to its end, to its state, or nowhere."""
+        """Wait for a shell; return how far it got: to its end, to its state, or nowhere."""
         progress: Literal["U", ""] = ""
         current_time = time.monotonic()
         ask_at, checked_for_bomb = current_time + _MIN_POLL_INTERVAL, False
@@ -274,7 +274,7 @@ class Channel:
             kind, words = self._keeper.take_answer(nonce) or (None, [])
             if kind == "D":
                 self._cwd = words[2]
-                # It shows whether a file was read that may define anything ($BASH_ENV).
+                # The status tells whether a file was read that may define anything ($BASH_ENV).
                 self._defines = self._defines or words[0] != "0"
                 return "D"
             if kind == "U":
@@ -313,9 +313,9 @@ class Channel:
             self._keeper.load_lister()
 
     def list_files(self, request: bytes, timeout: float, max_output: int) -> tuple[int, bytes]:
-        """Have the lister answer a request (see ``lister.c``), as :meth:`admin` runs a command.
+        """Send a request to the lister (see ``lister.c``), as :meth:`admin` runs a command.
 
-        Other processes may have added to its answer.
+        Other processes may have added something to its answer.
         """
         self.load_lister()
         return self._ask_for_output(b"L", request, timeout, max_output, "reading its files")
@@ -323,7 +323,7 @@ class Channel:
     def _ask_for_output(
         self, kind: bytes, text: bytes, timeout: float, max_output: int, label: str
     ) -> tuple[int, bytes]:
-        """Send the keeper a command; replace the shell if it fails."""
+        """Send the keeper a command; replace the shell if the command fails."""
         with self._lock:
             try:
                 return self._keeper.run_command(kind, text, timeout, max_output, label)
@@ -334,7 +334,7 @@ class Channel:
                 raise
 
     def check(self) -> None:
-        """See that the keeper answers; see :meth:`Keeper.check`."""
+        """Check that the keeper answers; see :meth:`Keeper.check`."""
         with self._lock:
             self._keeper.check()
 
@@ -346,8 +346,8 @@ class Channel:
     def settle(self, timeout: float) -> bytes:
         """Wait until nothing runs besides the keeper and the shell; return what was printed since.
 
-        What an action started in the background may still be at work when the action has ended.
-        The next action's output holds what is returned here, too.
+        Background processes of an action may still be at work when the action has ended. The next
+        action's output also contains what is returned here.
         """
         limit = time.monotonic() + timeout
         with self._lock:
@@ -366,5 +366,5 @@ class Channel:
 
 
 def _hint(user: str, line: int) -> str:
-    """Return what may keep the first shell from starting; later it is what has acted."""
+    """Return a hint at what may keep the first shell from starting; later, the actions may."""
     return f" as {user}; is it a user of the image?" if user and line == 0 else ""

@@ -1,7 +1,7 @@
-"""Which backends there are, by name; and the one that a run has.
+"""The backends that there are, by name, and the choice of the one that a run uses.
 
-Further ones are entry points of installed packages. They are looked for when a name is not built
-in, and loaded when their name is used.
+Further backends are entry points of installed packages. They are looked for when a name is not
+built in, and loaded when their name is used.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ __all__ = [
 
 AUTO = "auto"
 GROUP = "pytest_intercode.sandboxes"
-"""The group of entry points: each is named as its backend, and names what makes it."""
+"""The group of entry points: each has its backend's name, and refers to what makes the backend."""
 
-# Imported when they are asked for.
+# Imported when they are needed.
 _BUILT_IN = {
     "docker": "make_docker",
     "bubblewrap": "BubblewrapBackend",
     "kubernetes": "KubernetesBackend",
 }
-_AUTOMATIC = ("docker", "bubblewrap")  # in the order in which `auto` asks them
+_AUTOMATIC = ("docker", "bubblewrap")  # in the order in which `auto` tries them
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Choice:
 
     Attributes:
         backend: its name.
-        reason: why it is this one, or nothing when it was asked for, or is the usual one.
-        label: its name, with what else the user wants to see.
+        reason: why this backend was chosen; empty when it was asked for, or is the usual one.
+        label: its name, with other settings that the user wants to see.
     """
 
     backend: str
@@ -62,7 +62,7 @@ class Choice:
 
 
 def backend_names() -> tuple[str, ...]:
-    """Return the names that may be asked for: `auto`, ours, and those of packages."""
+    """Return the names that may be asked for: `auto`, the built-in ones, and those of packages."""
     return (AUTO, *_BUILT_IN, *sorted(_entry_points().keys() - {AUTO, *_BUILT_IN}))
 
 
@@ -70,7 +70,7 @@ def make_backend(name: str, settings: SandboxSettings) -> Backend:
     """Make a backend, which starts nothing.
 
     Raises:
-        ConfigurationError: there is none of this name, or its package cannot be used.
+        ConfigurationError: there is no backend of this name, or its package cannot be used.
     """
     if name in _BUILT_IN:
         module = import_module(f"pytest_intercode.sandboxes.{name}.backend")
@@ -87,13 +87,14 @@ def make_backend(name: str, settings: SandboxSettings) -> Backend:
 
 
 def choose(settings: SandboxSettings | None = None) -> tuple[Backend, Choice]:
-    """Return the backend of some settings; nothing of it is started.
+    """Return the backend for some settings, without starting it.
 
-    ``auto`` is the one that a setting is for, else the first of this machine's own that can be
-    used, else the first of all. A cluster, and an added backend, has to be asked for by its name.
+    With ``auto``, that is the backend that one of the settings is for, else the first of this
+    machine's own that can be used, else the first of all. A cluster, or an added backend, has to be
+    asked for by its name.
 
     Raises:
-        ConfigurationError: there is none of this name, or two, its package cannot be used, or this
+        ConfigurationError: no backend or two have this name, its package cannot be used, or this
             system has no sandboxes.
     """
     check_platform()
@@ -124,7 +125,7 @@ def _choose_usable(
 
 
 def find_platform(settings: SandboxSettings) -> Platform:
-    """Return the platform of sandboxes whose task names none; an engine is asked for it.
+    """Return the platform of sandboxes whose task names none; this may ask an engine.
 
     Raises:
         ConfigurationError: there is no such backend.
@@ -133,16 +134,16 @@ def find_platform(settings: SandboxSettings) -> Platform:
     if settings.default_platform is not None:
         return settings.default_platform
     backend, _ = choose(settings)
-    # A backend of another package need not say it; most run programs of this machine's processor.
+    # A backend of another package may not report it; most run programs of this machine's processor.
     ask: Callable[[], Platform] | None = getattr(backend, "platform", None)
     return platform_of_machine(machine()) if ask is None else ask()
 
 
 def open_docker_images(settings: SandboxSettings) -> AbstractContextManager[DescribedImages]:
-    """Return a context in which the images of the Docker engine are there; nothing is started.
+    """Return a context in which the Docker engine's images are available; it starts nothing.
 
     Raises:
-        EngineUnavailable: within it: the engine does not answer.
+        EngineUnavailable: inside the context, if the engine does not answer.
     """
     from pytest_intercode.sandboxes.docker.backend import open_images
 
@@ -150,15 +151,15 @@ def open_docker_images(settings: SandboxSettings) -> AbstractContextManager[Desc
 
 
 def only_with(field: str) -> list[str]:
-    """Return the names of those of our backends that can have a setting."""
+    """Return the names of those of our backends that support a setting."""
     backends = (make_backend(name, SandboxSettings()) for name in _BUILT_IN)
     return [backend.name for backend in backends if field in backend.takes]
 
 
 def describe_backends(settings: SandboxSettings, *, needed: bool) -> list[Fact]:
-    """Return facts about each backend, the first about the one that runs with the settings have.
+    """Return facts about each backend, first about the one that runs with the settings use.
 
-    No sandbox is started; an engine that does not answer takes some seconds.
+    It starts no sandbox; an engine that does not answer takes some seconds.
 
     Args:
         settings: where sandboxes come from.
@@ -198,7 +199,7 @@ def describe_backends(settings: SandboxSettings, *, needed: bool) -> list[Fact]:
 def _describe_choice(choice: Choice, problems: Mapping[str, str]) -> Fact:
     if not problems[choice.backend]:
         return Fact("sandboxes", str(choice))
-    # Whether those that are not chosen by themselves can be used, only a use shows.
+    # Whether the backends that `auto` never chooses can be used shows only when they are used.
     unprobed = _BUILT_IN.keys() - set(_AUTOMATIC)
     usable = [name for name, problem in problems.items() if not problem and name not in unprobed]
     hint = f"; {' and '.join(usable)} can be used" if usable else ""

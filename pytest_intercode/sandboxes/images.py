@@ -1,7 +1,7 @@
-"""The images of one process: each is made once, in the background, and waited for by its users.
+"""The images of one process: each is made once, in the background, and its users wait for it.
 
-Nobody waits for an image without need, and a waiting episode can be called off: what is built
-goes on, as others may need it, until the run is over.
+Only those that need an image wait for it, and the wait of an episode can be called off. A build
+goes on then until the run is over, as other episodes may need the image.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Images(Protocol):
     """The images of a backend; everything may be called from several threads."""
 
     def resolve(self, source: ImageSource, purpose: str = "") -> str:
-        """Return the name of an image that is there; make it first if need be.
+        """Return the name of an image that exists here; make it first if necessary.
 
         Args:
             source: where the image comes from.
@@ -53,14 +53,14 @@ class Images(Protocol):
         """
 
     def pinned(self, name: str) -> str:
-        """Return what names an image in its registry permanently (``NAME@sha256:...``), or nothing.
+        """Return the permanent name of an image in its registry (``NAME@sha256:...``), or nothing.
 
         Args:
             name: what :meth:`resolve` returned.
         """
 
     def identity(self, name: str) -> str:
-        """Return what changes with the content of an image; nothing where that is not known.
+        """Return a value that changes with an image's content; nothing if that is not known.
 
         Args:
             name: what :meth:`resolve` returned.
@@ -76,14 +76,14 @@ class ImageFact:
 
     Attributes:
         name: its name, or the path of the Dockerfile that makes it.
-        step: how it comes here: ``pull`` or ``build``.
-        present: it is here.
-        size: bytes that it takes here, with the layers that it shares; 0 where that is not known.
-        platform: what it is for; empty where that is not known.
-        replacement: the image that is taken in its place; empty for itself.
-        optional: where it cannot be pulled, its Dockerfile is built.
-        problem: why it cannot be had, where that is known.
-        cause: what other images cannot be had for, too; empty for the image alone.
+        step: how it is made available here: ``pull`` or ``build``.
+        present: it is here already.
+        size: bytes that it takes here, with the layers that it shares; 0 if that is not known.
+        platform: the platform that it is for; empty if that is not known.
+        replacement: the image that is used in its place; empty for itself.
+        optional: if it cannot be pulled, its Dockerfile is built.
+        problem: why it cannot be had, if that is known.
+        cause: why it and other images cannot be had; empty if the cause concerns this image only.
     """
 
     name: str
@@ -99,34 +99,35 @@ class ImageFact:
 
 @runtime_checkable
 class DescribedImages(Protocol):
-    """The images of a backend that says what is here, and what is not; all of it from any thread.
+    """The images of a backend that can report which are here; callable from any thread.
 
-    What `Images` has makes them.
+    An object with the methods of `Images` makes them.
     """
 
     def describe(self, source: ImageSource, *, built: bool = True) -> Iterable[ImageFact]:
-        """Yield what is known of the images that make an image, and of itself; makes nothing.
+        """Yield what is known of an image and of the images that it is made from; make nothing.
 
         Args:
             source: where the image comes from.
-            built: also of what is built, which takes reading all that it is built of.
+            built: also report what is built, which requires reading everything that it is built
+                from.
 
         Raises:
             ImageError: a file cannot be read.
         """
 
     def pull(self, source: ImageSource) -> None:
-        """Pull what an image is, or is built of, and build nothing.
+        """Pull an image, or the images that it is built from, and build nothing.
 
         Raises:
             ImageError: it cannot be had.
         """
 
     def find_published(self, fact: ImageFact) -> Sequence[str]:
-        """Return the platforms that an image can be pulled for; nothing where that is not known.
+        """Return the platforms that an image can be pulled for; nothing if that is not known.
 
         Raises:
-            ImageError: it cannot be pulled; says why.
+            ImageError: it cannot be pulled; the message says why.
         """
 
 
@@ -135,11 +136,11 @@ class ImageNotReady(IntercodeError):
 
 
 class ImageWait:
-    """What one episode waits for images; another thread may call it off.
+    """One episode's waiting for images; another thread may call it off.
 
     Args:
         task: the task's id, for messages.
-        key: what distinguishes its episode from others; those of one key are given the same errors.
+        key: distinguishes its episode from others; calls with the same key get the same errors.
     """
 
     def __init__(self, task: str = "", key: object = None) -> None:
@@ -155,7 +156,7 @@ class ImageWait:
 
     @contextlib.contextmanager
     def woken_by(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Have a function called by :meth:`cancel`."""
+        """Let :meth:`cancel` call a function."""
         self._wake = wake
         try:
             yield
@@ -163,19 +164,19 @@ class ImageWait:
             self._wake = lambda: None
 
 
-_THREAD = threading.local()  # its `wait`: for whom it waits; a task's id if it does not wait
+_THREAD = threading.local()  # its `wait`: an ImageWait, or a task's id if it does not wait
 
 
 @contextlib.contextmanager
 def waiting_for_images(wait: ImageWait) -> Iterator[None]:
-    """Let another thread end it when this one waits for images."""
+    """Let another thread end this thread's waiting for images."""
     with _in_thread(wait):
         yield
 
 
 @contextlib.contextmanager
 def without_waiting(task: str) -> Iterator[None]:
-    """Have an `ImageNotReady` raised in this thread where an image has to be made.
+    """Raise an `ImageNotReady` in this thread if an image has to be made.
 
     Args:
         task: the id of the task that will need the images, for messages.
@@ -195,10 +196,10 @@ def _in_thread(wait: ImageWait | str) -> Iterator[None]:
 
 
 class _Owner(NamedTuple):
-    """Who has the whole error about images that are missing.
+    """The episode that was given the whole error about a missing image.
 
     Attributes:
-        key: what distinguishes its episode from others.
+        key: distinguishes its episode from others.
         task: the task's id.
         image: the image that it needs.
     """
@@ -209,10 +210,11 @@ class _Owner(NamedTuple):
 
 
 class _Owners:
-    """Who has which error: the first who asks, of all processes that share a file.
+    """Assigns each error to one owner: the first to ask, in all processes that share a file.
 
     Args:
-        shared: files are made next to it, whose names begin with its own; None for this process.
+        shared: files are made next to it, with names that begin with its name; None for one
+            process.
     """
 
     def __init__(self, shared: Path | None) -> None:
@@ -221,7 +223,7 @@ class _Owners:
         self._owners: dict[str, _Owner] = {}
 
     def claim(self, cause: str, claimant: _Owner) -> _Owner:
-        """Return who has the error about a cause: who asks, if nobody else does."""
+        """Return who owns the error about a cause: the claimant, unless there is an owner."""
         with self._lock:
             owner = self._owners.get(cause)
             if owner is None:
@@ -237,22 +239,22 @@ class _Owners:
         try:
             own_path.write_text(json.dumps(claimant), "utf-8")
             with contextlib.suppress(FileExistsError):
-                os.link(own_path, path)  # whole at once, and for the first alone
+                os.link(own_path, path)  # appears complete, and only for the first
             return _Owner(*json.loads(path.read_text("utf-8")))
-        except OSError:  # the run is over, or its disk is full: each process has its own then
+        except OSError:  # the run is over, or the disk is full: each process has an owner
             return claimant
         finally:
             own_path.unlink(missing_ok=True)
 
 
 class ReadyImages:
-    """Has images made, and keeps what became of it.
+    """Has images made, and keeps the results.
 
     Args:
         images: makes them.
-        lines: progress that is reported in other threads; those that wait pass it on.
-        report: what they pass it on to.
-        shared: a file of the processes of a run, which have one error together for what is missing.
+        lines: progress reported in other threads; the threads that wait pass it on to ``report``.
+        report: called with each of these lines.
+        shared: a file of the processes of a run, which share one error about what is missing.
     """
 
     def __init__(
@@ -272,12 +274,12 @@ class ReadyImages:
         self._closed = False
 
     def wake(self) -> None:
-        """Have those that wait look again."""
+        """Make the waiting threads check again."""
         with self._changed:
             self._changed.notify_all()
 
     def name(self, source: ImageSource) -> str:
-        """Return the name of an image, waiting until it is there.
+        """Return the name of an image, after waiting until it is here.
 
         Raises:
             ImageError: it cannot be had.
@@ -291,7 +293,7 @@ class ReadyImages:
         return self._wait_for(self._begin(source, wait.task), wait, source)
 
     def pull(self, source: ImageSource, images: DescribedImages) -> None:
-        """Have pulled what an image is, or is built of, waiting until it is there.
+        """Have an image pulled, or the images that it is built from, and wait for it.
 
         Raises:
             ImageError: it cannot be had.
@@ -305,14 +307,15 @@ class ReadyImages:
         self._wait_for(self._begin_work(("pull", source), pull), ImageWait(), source)
 
     def _name_if_ready(self, source: ImageSource, task: str) -> str:
-        """Return the name of an image that is there; else have it made if nothing else is.
+        """Return the name of an image that is here; else have it made, if no other is being made.
 
         Raises:
-            ImageNotReady: it is not there yet, or cannot be had.
+            ImageNotReady: it is not here yet, or cannot be had.
         """
         with self._changed:
             is_known = source in self._made
-            # One at a time: what an episode waits for is not to be slowed down by what may come.
+            # One at a time: images that may be needed must not slow down those that an episode
+            # waits for.
             busy = not all(image.done() for image in self._made.values())
             if busy and not is_known:
                 raise ImageNotReady(task)
@@ -322,7 +325,7 @@ class ReadyImages:
         return image.result()
 
     def close(self) -> None:
-        """Call off all waiting, and end what is made."""
+        """Call off all waiting, and end what is being made."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -332,11 +335,11 @@ class ReadyImages:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _begin(self, source: ImageSource, task: str) -> Future[str]:
-        """Return the name that an image will have, having it made if nobody has."""
+        """Return a future for the name of an image, and have it made unless that has begun."""
         return self._begin_work(source, lambda: self._images.resolve(source, task))
 
     def _begin_work(self, key: Hashable, make: Callable[[], str]) -> Future[str]:
-        """Return what some work comes to, having it begun if nobody has."""
+        """Return a future for the result of some work, and begin it unless it has begun."""
         with self._changed:
             if self._closed:
                 raise SandboxError(RUN_IS_OVER)
@@ -344,7 +347,7 @@ class ReadyImages:
             if image is not None:
                 return image
             image = self._made[key] = Future()
-            # A daemon, as a build that the engine does not end must not keep the process.
+            # A daemon, as a build that the engine does not end must not keep the process alive.
             thread = threading.Thread(
                 target=self._make, args=(image, make), name="intercode-image", daemon=True
             )
@@ -365,10 +368,10 @@ class ReadyImages:
         self.wake()
 
     def _wait_for(self, image: Future[str], wait: ImageWait, source: ImageSource) -> str:
-        """Return what making an image comes to, waiting until it is done.
+        """Return the result of making an image, after waiting until it is done.
 
         Raises:
-            ImageError: it cannot be had; has its name.
+            ImageError: it cannot be had; the error has the image's name.
             SandboxError: the waiting was called off, or the run is over.
         """
         if not image.done():
@@ -399,9 +402,9 @@ class ReadyImages:
                 self._report(self._lines.popleft())
 
     def _error_for(self, wait: ImageWait, error: ImageError, source: ImageSource) -> ImageError:
-        """Return the whole error to the first episode that meets its cause, and its name to others.
+        """Return the whole error for the first episode with its cause, and its name for others.
 
-        An episode that is run once more has it again.
+        An episode that is run again gets the whole error again.
         """
         name = error.image or source.name
         if wait.key is not None:

@@ -1,7 +1,7 @@
 """The text of our modules that run inside sandboxes, ready to be sent there.
 
-Such a module is written like any other, so that linters, type checkers and unit tests see it; only
-its text is used. It may import the standard library alone, and other such modules by name.
+Such a module is written like any other, so that linters, type checkers and unit tests see it, but
+only its text is used. It may import only the standard library, and other such modules by name.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from importlib import resources
 __all__ = ["text_of"]
 
 _ONLY_FOR_CHECKERS = ("typing", "__future__")
-# Of two threads that parse at once, CPython 3.11.7 ends one with a SystemError (gh-106905).
+# If two threads parse simultaneously, CPython 3.11.7 raises a SystemError in one (gh-106905).
 _PARSING = threading.Lock()
 
 
 @cache
 def text_of(package: str, *modules: str) -> str:
-    """Return modules below a package as one text, without what there is no use for inside.
+    """Return modules below a package as one text, without what is not needed inside.
 
-    What only a type checker reads is left out, and so are imports from our own package: what is
-    imported has to be among ``modules``, each after those that it imports from.
+    What only type checkers read is left out, and so are imports from our own package: imported
+    modules have to be among ``modules``, each before the modules that import from it.
     """
     lines = ["from __future__ import annotations"]
     for module in modules:
@@ -32,7 +32,7 @@ def text_of(package: str, *modules: str) -> str:
         with _PARSING:
             nodes = ast.parse(source).body
         source_lines = source.split("\n")
-        for node in reversed(nodes):  # from the end, as the numbers of lines change behind it
+        for node in reversed(nodes):  # from the end, as deleting changes the numbers of later lines
             if not _is_needed(node):
                 del source_lines[node.lineno - 1 : node.end_lineno]
         lines += source_lines

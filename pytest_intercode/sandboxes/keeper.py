@@ -19,14 +19,14 @@ from pytest_intercode.sandboxes.transport import ChannelClosed, Transport
 __all__ = ["MAX_ADMIN_OUTPUT", "Keeper", "keeper_script", "quote"]
 
 MAX_ADMIN_OUTPUT = 256 * 1024**2
-"""Bytes that one of our commands may print; it may be one of the agent's programs that answers."""
+"""Bytes that one of our commands may print; one of the agent's programs may be what answers."""
 
-_STATE = "/proc/self/fd/203"  # where the shell notes its state after each action; see keeper.sh
+_STATE = "/proc/self/fd/203"  # where the shell writes its state after each action; see keeper.sh
 _IDLE_PROCESSES = 2  # processes: the keeper and the shell
 _MAX_PROCESSES = 30  # processes: more than the jobs that an action leaves behind
-_KILL_TIMEOUT = 2.0  # seconds in which the killed processes of a bomb go
+_KILL_TIMEOUT = 2.0  # seconds for the killed processes of a fork bomb to disappear
 _ANSWER_TIMEOUT = 5.0  # seconds
-_LISTER_TIMEOUT = 15.0  # seconds to take on the lister, on a busy machine
+_LISTER_TIMEOUT = 15.0  # seconds to load the lister, on a busy machine
 _MAX_ANSWER = 16_384  # bytes of an answer: the longest has a path in it
 _MAX_STATUS = 255
 # What follows the nonce in an answer of each kind; see keeper.sh.
@@ -43,17 +43,17 @@ _ANSWERS = {
 }
 _SHELL_START = (
     "builtin unset __intercode; "
-    # An empty input. Programs shall have none of these. bash closes the copy of a descriptor that
-    # it puts aside for a while when it executes a program, and so each copy of that one.
+    # An empty input. No program may have any of these descriptors. When bash executes a program, it
+    # closes the copy of a descriptor that it saved for a while, and so each copy of that copy.
     "exec 205</dev/null 10>&- 204>&-; "
     + "".join(f"{{ exec 204>&10; }} {n}>&-; exec {n}>&204 204>&-; " for n in (201, 203, 205))
     + '__ic() { builtin echo "E $1 $?" >&201 || builtin exit; }; '
     '__intercode_status() { builtin return "$1"; }; '
-    # `builtin`, as the agent's functions may have any name. Options that would disturb these
-    # lines go off; the next action turns them on again. What the agent defined comes last in the
-    # state, so that it cannot get between the lines that restore the rest. Options are a line and
-    # not one for each, as bash writes each line by a call of its own.
-    # The answer comes first: the client need not wait for the state.
+    # `builtin`, as the agent's functions may have any name. Options that would disturb these lines
+    # are turned off; the next action turns them on again. The agent's definitions come last in the
+    # state, so that they cannot get between the lines that restore the rest. All options are one
+    # line, as bash makes one system call for each line that it writes.
+    # The answer comes first, so that the client need not wait for the state.
     '__intercode_end() { builtin printf \'D %s %s %s %s\\n\' "$1" "$?" "$-" '
     "\"${PWD//$'\\n'/?}\" >&201 || builtin exit; builtin set +exv; { builtin printf "
     "'shopt -uo ${SHELLOPTS//:/ }; shopt -so %s; shopt -u ${BASHOPTS//:/ }; shopt -s %s\\n' "
@@ -61,10 +61,10 @@ _SHELL_START = (
     "builtin printf 'cd -- %q\\n' \"$PWD\"; "
     "builtin declare -f; builtin alias -p; builtin trap -p; "
     f"}} >|{_STATE}; "
-    # No failure of its own: the agent's ERR trap is not for this line.
+    # Never fail, so that the agent's ERR trap does not run for this line.
     "builtin return 0; }; "
 )
-# Beyond ASCII it would matter how a shell counts characters.
+# Beyond ASCII, the result would depend on how a shell counts characters.
 _QUOTED = re.compile(rb"[\x00-\x1f\x7f-\xff'\\]")
 
 
@@ -82,7 +82,7 @@ def quote(text: bytes) -> bytes:
 
 
 def _parse_answer(kind: bytes, said: bytes) -> list[str] | None:
-    """Return the words of an answer; None if an answer of its kind cannot be like that."""
+    """Return the words of an answer; None if it is not a possible answer of its kind."""
     match = _ANSWERS[kind].fullmatch(said)
     words = [word.decode("utf-8", "surrogateescape") for word in match.groups()] if match else None
     if words and kind in (b"D", b"E", b"P") and int(words[kind == b"P"]) > _MAX_STATUS:
@@ -97,17 +97,17 @@ class Keeper:
     """Sends the keeper commands, and reads its answers.
 
     Args:
-        transport: carries bytes to it and back.
+        transport: carries bytes to the keeper and back.
         output_limit: bytes of output that are kept between two actions.
-        flags: variables of the keeper's that are set or empty.
-        user: who runs the actions; empty for root.
+        flags: variables of the keeper, which are set or empty.
+        user: the user who runs the actions; empty for root.
 
     Attributes:
         transport: what carries bytes.
-        user: who runs the actions; empty for root.
-        answers: what arrived as answers and was not yet read.
-        noise: bytes among the answers that are none, since the action began.
-        dropped: the last of what was read of the answers.
+        user: the user who runs the actions; empty for root.
+        answers: bytes that arrived as answers and were not read yet.
+        noise: bytes among the answers that are not answers, since the action began.
+        dropped: the last bytes of the answers that were read.
         pending: output that arrived outside of any action.
     """
 
@@ -123,7 +123,7 @@ class Keeper:
         self.pending = bytearray()
         self._output_limit = output_limit
         self._has_lister = False
-        # When it knows how much is to come, bash reads it in one piece, and not byte by byte.
+        # If it knows how much is coming, bash reads it in one piece, and not byte by byte.
         start = _SHELL_START.encode()
         settings = "".join(f"{name}={'yes' if value else ''}; " for name, value in flags.items())
         script = b"%buser=%b\n%b" % (settings.encode(), quote(user.encode()), keeper_script())
@@ -134,10 +134,10 @@ class Keeper:
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
-        """Say what was printed where it ends meanwhile: nothing has acted, so it is the engine's.
+        """Report what was printed if the sandbox ends: nothing has acted, so the engine printed it.
 
         Raises:
-            ChannelClosed: it has ended.
+            ChannelClosed: the sandbox has ended.
         """
         try:
             yield
@@ -158,7 +158,7 @@ class Keeper:
             self.pending.clear()
 
     def pump(self, timeout: float, output: Output | None = None) -> None:
-        """Wait for what arrives; without an output, it belongs to the next action."""
+        """Wait for data; without an output, what was printed belongs to the next action."""
         for chunk in self.transport.receive(max(0.0, timeout)):
             if chunk.stream == "answers":
                 self.answers += chunk.data
@@ -169,14 +169,14 @@ class Keeper:
                 del self.pending[: -self._output_limit]
 
     def take_answer(self, nonce: str) -> tuple[str, list[str]] | None:
-        """Take the next whole answer that carries ``nonce``; drop what carries another.
+        """Take the next whole answer with ``nonce``, and drop answers with another nonce.
 
         Returns:
-            Its kind and its words; no kind if it is not what an answer can be; None if there is no
-            answer yet.
+            Its kind and its words; an empty kind if it is not a possible answer; None if there is
+            no answer yet.
         """
-        # By the nonce, and not line by line: an agent may find the descriptor, and write what has
-        # no end of line.
+        # Search for the nonce, and not line by line: an agent may find the descriptor, and write
+        # text without an end of line.
         buffer, mark = self.answers, b" %b" % nonce.encode()
         while (index := buffer.find(mark)) >= 0:
             begin, rest = max(0, index - 1), index + len(mark)
@@ -189,13 +189,13 @@ class Keeper:
             if kind in _ANSWERS:
                 words = _parse_answer(kind, content) if 0 <= end <= rest + _MAX_ANSWER else None
                 if words is None:
-                    # The caller has to replace the shell: it has the nonce, and does not answer as
-                    # ours would.
+                    # The caller has to replace the shell: it has the nonce, but does not answer as
+                    # our code would.
                     return "", []
-                # It is what was assumed anyway; the answer that is waited for may be behind it.
+                # The shell was assumed to be alive; the answer that is waited for may follow.
                 if words[:1] != ["alive"]:
                     return kind.decode(), words
-        # What may be the beginning of an answer stays.
+        # Keep the end of the buffer, which may be the beginning of an answer.
         self._discard(max(0, len(buffer) - len(mark)))
         return None
 
@@ -207,7 +207,7 @@ class Keeper:
         del self.answers[:count]
 
     def ask(self, kind: str, words: str, timeout: float, payload: bytes = b"") -> list[str] | None:
-        """Send the keeper a command, and what follows it; return the words of its answer."""
+        """Send the keeper a command and its payload; return the words of its answer."""
         nonce = secrets.token_hex(8)
         self.send(f"{kind} {nonce} {words}".encode())
         self.transport.send(payload)
@@ -235,7 +235,7 @@ class Keeper:
                 if chunk.stream == "answers":
                     self.answers += chunk.data
                     continue
-                if marker_found:  # a background job has printed it since
+                if marker_found:  # a background job printed it after the marker
                     self.pending += chunk.data
                     continue
                 window += chunk.data
@@ -243,7 +243,7 @@ class Keeper:
                 if index >= 0:
                     output.add(bytes(window[:index]))
                     self.pending += window[index + len(marker) :]
-                    # The loop goes on to the end of the chunks: these are read, and would be lost.
+                    # Go on to the end of the chunks, which are read already and would be lost.
                     marker_found = True
                 elif len(window) > len(marker):
                     output.add(bytes(window[: -len(marker)]))
@@ -254,7 +254,7 @@ class Keeper:
 
     def kill(self, scope: Literal["", "all"]) -> int:
         """Kill the shell and what the last action started, or everything; return how many."""
-        # For long: the keeper takes commands in order, so nothing else would be done sooner.
+        # Wait long: the keeper takes commands in order, so nothing else would be done sooner.
         answer = self.ask("K", scope, 3 * _ANSWER_TIMEOUT)
         if answer is None:
             raise SandboxError("the sandbox does not answer after a kill")
@@ -266,9 +266,9 @@ class Keeper:
             self.wait_for_room(_ANSWER_TIMEOUT)
 
     def wait_for_room(self, seconds: float = _KILL_TIMEOUT) -> bool:
-        """Wait until what was killed is gone, on a busy machine too; False if a bomb is there.
+        """Wait until the killed processes are gone, even on a busy machine; False for a fork bomb.
 
-        Until then the keeper must start nothing: a bash that cannot fork ends.
+        Until then the keeper must not start anything: a bash that cannot fork ends.
         """
         limit = time.monotonic() + seconds
         while self.has_bomb():
@@ -278,7 +278,7 @@ class Keeper:
         return True
 
     def has_bomb(self) -> bool:
-        """Whether so many processes run that a fork bomb is there."""
+        """Whether so many processes run that they must be a fork bomb."""
         try:
             return self._count_processes() > _MAX_PROCESSES
         except ChannelClosed:
@@ -291,11 +291,11 @@ class Keeper:
         return self._count_processes() <= _IDLE_PROCESSES
 
     def check(self) -> None:
-        """See that it answers.
+        """Check that the keeper answers.
 
         Raises:
             ChannelClosed: the sandbox has ended.
-            SandboxError: it does not answer in time.
+            SandboxError: the keeper does not answer in time.
         """
         self._count_processes()
 
@@ -308,16 +308,16 @@ class Keeper:
     def run_command(
         self, kind: bytes, text: bytes, timeout: float, max_output: int, label: str
     ) -> tuple[int, bytes]:
-        """Send a command that is answered by a status and any output.
+        """Send a command whose answer is a status and arbitrary output.
 
         Raises:
-            CommandFailed: it did not end in time, or printed more; it goes on.
+            CommandFailed: it did not end in time, or printed too much; it is still running.
         """
         nonce = secrets.token_hex(8).encode()
         self.answers.clear()
         self.transport.send(b"%b %b %d\n%b" % (kind, nonce, len(text), text))
         begin, end = b"%b %b\n" % (kind, nonce), b"\n%b %b " % (kind, nonce)
-        answers, searched = self.answers, 0  # bytes in which the end was looked for
+        answers, searched = self.answers, 0  # bytes already searched for the end
         limit = time.monotonic() + timeout
         while (remaining := limit - time.monotonic()) > 0 and len(answers) <= max_output:
             self.pump(min(1.0, remaining))
@@ -327,8 +327,8 @@ class Keeper:
                 continue
             searched = index
             status, newline, _ = answers[index + len(end) :].partition(b"\n")
-            # The output begins behind our line: shells that the agent left may write answers before
-            # it.
+            # The output begins after our line: shells that the agent left may write answers before
+            # that.
             start = answers.find(begin, 0, index + 1)
             if newline and start >= 0 and re.fullmatch(rb"\d{1,3}", status):
                 output = bytes(answers[start + len(begin) : index])
@@ -344,7 +344,7 @@ class Keeper:
         """Give the keeper the program that reads the sandbox's files, before the agent acts.
 
         Raises:
-            SandboxError: there is none for its machine, or its bash cannot load it.
+            SandboxError: there is no such program for its machine, or its bash cannot load it.
         """
         if self._has_lister:
             return

@@ -1,7 +1,7 @@
 """Messages between our processes: one JSON object each, with descriptors next to it.
 
-Its text is sent to processes that do not have our package, so it imports the standard library
-alone.
+The text of this module is sent to processes that do not have our package, so it imports only the
+standard library.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 __all__ = ["receive", "send"]
 
-# The kernel passes 253 descriptors on with one message (SCM_MAX_FD).
-_MESSAGE, _DESCRIPTORS, _INT = 1 << 18, 253, 4  # the most of a message; bytes of a descriptor
-_CLOSE_IN_PROGRAMS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # Linux's, where descriptors are sent
+# The kernel passes at most 253 descriptors with one message (SCM_MAX_FD).
+_MESSAGE, _DESCRIPTORS, _INT = 1 << 18, 253, 4  # bytes of a message; descriptors; bytes of each
+_CLOSE_IN_PROGRAMS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # Linux only, as descriptors are
 
 
 def send(channel: socket.socket, message: dict[str, Any], descriptors: list[int]) -> None:
-    """Send a message, and copies of descriptors with it."""
+    """Send a message, with copies of descriptors."""
     data = json.dumps(message).encode()
     socket.send_fds(channel, [data], descriptors)
 

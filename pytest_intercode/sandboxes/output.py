@@ -1,4 +1,4 @@
-"""What one action printed: kept within a limit, and worded as ``bash -c`` would."""
+"""The output of one action: kept within a limit, and worded as ``bash -c`` would."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COMPLAINT = re.compile(
 
 
 class Output:
-    """Collects bytes: the beginning and the end of them within a limit, and a digest of all.
+    """Collects bytes: keeps their beginning and end within a limit, and a digest of them all.
 
     Args:
         limit: bytes to keep, three quarters of them from the beginning.
@@ -34,7 +34,7 @@ class Output:
         self._hash = hashlib.sha256()
 
     def add(self, data: bytes) -> None:
-        """Take bytes that were printed."""
+        """Add bytes that were printed."""
         self.size += len(data)
         self._hash.update(data)
         room = self._head_room - len(self._head)
@@ -65,12 +65,12 @@ class Output:
 def as_bash_c(text: bytes, actions: Sequence[tuple[int, int]]) -> bytes:
     """Give the shell's error messages the name and the line numbers that ``bash -c`` gives them.
 
-    The shell counts all the lines it ever read; its numbers are like no other shell's. A job or a
-    function of an earlier action has that action's numbers.
+    The shell counts all lines that it ever read, so its numbers are like those of no other shell. A
+    job or a function of an earlier action gets that action's numbers.
 
     Args:
-        text: what was printed.
-        actions: the first line of each action of this shell, and how many further ones it has.
+        text: the printed bytes.
+        actions: the first line of each action of this shell, and how many more lines it has.
     """
 
     def number(line: bytes) -> int:
@@ -83,7 +83,7 @@ def as_bash_c(text: bytes, actions: Sequence[tuple[int, int]]) -> bytes:
         name, evaluated, line, here_document, beginning = match.groups()
         if number(line) == int(line):
             return match[0]
-        # Inside of functions bash names the place of their definition.
+        # In functions, bash names the place of their definition.
         name = b"environment" if name == b"main" else name
         changed = b"%b: %bline %d: " % (name, b"-c: " if evaluated else b"", number(line))
         return changed + (b"%b%d" % (here_document, number(beginning)) if here_document else b"")

@@ -1,4 +1,4 @@
-"""What a sandbox is, whatever runs it: the contract between environments and backends."""
+"""The contract between environments and backends: what every sandbox can do."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ OUTSIDE = frozenset({"/proc", "/sys", "/dev"})
 """Folders that are not a part of the disk, with /dev/shm among them; nothing there is graded."""
 
 SCRATCH_SIZE = 1024**3
-"""Bytes that a scratch folder may hold, where the sandbox's memory is not less."""
+"""Bytes that a scratch folder may hold, unless the sandbox has less memory than that."""
 
 SHIMS_FOLDER = "/opt/intercode/shims"
-"""Where a sandbox has programs that stand for others, if it has any. They are in ``bin``, which is
-first on the PATH of what acts there, as the variable ``INTERCODE_PATH`` says to the keeper, and not
-on that of our own commands."""
+"""The folder of programs that stand in for others in a sandbox, if it has any. They are in ``bin``,
+which comes first on the PATH of actions, but not on that of our own commands. The variable
+``INTERCODE_PATH`` passes it to the keeper."""
 
 HOST = "host"
-"""The image of a sandbox that sees this machine's own programs; there is none, then."""
+"""The image name of a sandbox that has no image, but sees this machine's own programs."""
 
 
 SHELL_WORKER: Literal["bash"] = "bash"
@@ -56,21 +56,22 @@ class SandboxSpec:
         workdir: the directory in which the shell starts; made if it is missing.
         hostname: the machine's name inside, or None for the backend's own choice.
         variables: environment variables, as pairs.
-        guarded: keep the shell from looking into the sandbox's first process, by which it could
-            forge answers. The price: ``find /`` complains about ``/proc/1``.
+        guarded: keep the shell from looking into the sandbox's first process, through which it
+            could forge answers. The price: ``find /`` complains about ``/proc/1``.
         mounts: folders of the host that the sandbox shares, as pairs of a path on the host and a
-            path inside; for our own servers, never for what an agent acts in.
-        readonly: folders of the host that the sandbox may read, as such pairs.
-        scratch: folders in memory that anybody in the sandbox may write. They count as its memory,
-            are not a part of its disk, and nothing in them is graded.
-        worker: what runs the actions, and remembers: a shell, or a Python interpreter.
-        user: who runs the actions, by name or number; empty for root. What a task prepares is
-            root's all the same.
+            path inside; for our own servers, never for a sandbox that an agent acts in.
+        readonly: folders of the host that the sandbox may read, as pairs like those of ``mounts``.
+        scratch: folders in memory that every process of the sandbox may write to. They count as its
+            memory, are not a part of its disk, and nothing in them is graded.
+        worker: what runs the actions and keeps their state: a shell, or a Python interpreter.
+        user: the user who runs the actions, by name or number; empty for root. A task's setup is
+            run by root in any case.
         content: a tar archive that is unpacked at ``/`` as soon as the sandbox has started, and one
-            of our commands that is run then; also where they are needed only later.
-        services: the machines next to it, which start and end with it; their images are ready.
-        joins: it will :meth:`Sandbox.join` another one.
-        host: the one of several Docker hosts that it has to be on; empty for any.
+            of our commands that is run after that; even where they are needed only later.
+        services: the machines next to the sandbox, which start and end with it; their images are
+            ready.
+        joins: the sandbox will :meth:`Sandbox.join` another one.
+        host: the Docker host, of several, that the sandbox has to be on; empty for any.
     """
 
     image: str
@@ -91,34 +92,34 @@ class SandboxSpec:
 
     @property
     def is_connected(self) -> bool:
-        """Whether it is in a network with other machines."""
+        """Whether the sandbox is in a network with other machines."""
         return bool(self.services) or self.joins
 
     @property
     def images(self) -> frozenset[str]:
-        """The names of its image and of its services' images."""
+        """The names of the sandbox's image and of its services' images."""
         machines = self.services.machines
         return frozenset([self.image, *(machine.image.image or "" for machine in machines)])
 
-    def __hash__(self) -> int:  # the pool's books ask for it all the time; most specs differ here
+    def __hash__(self) -> int:  # the pool calls it very often; most specs differ in these fields
         return hash((self.image, self.workdir, self.worker, self.user))
 
 
 @dataclass(frozen=True)
 class Execution:
-    """What became of one action.
+    """The result of one action.
 
     Attributes:
         output: stdout and stderr as one stream, in true order, cut to the output limit.
-        size: bytes the action really wrote (as far as it was let).
-        digest: SHA-256 of all of them, in hexadecimal.
+        size: bytes that the action wrote in all, until it ended or was stopped.
+        digest: SHA-256 of all these bytes, in hexadecimal.
         status: the exit status, or None when the action had none (it timed out or was stopped).
         cwd: the shell's directory afterwards.
-        ended: how the action ended: by itself, by the clock, by its flood of output, or by the
-            episode being called off.
+        ended: why the action ended: by itself, by the timeout, by too much output, or because the
+            episode was called off.
         restarted: the shell was lost with the action and has been replaced.
         seconds: wall time.
-        state_lost: the new shell could not take over the state of the one before.
+        state_lost: the new shell could not take over the state of the previous one.
     """
 
     output: bytes
@@ -159,16 +160,16 @@ class Entry:
 
 
 def is_folder(entry: Entry | None) -> bool:
-    """Whether something is there, and is a folder."""
+    """Whether there is an entry, and it is a folder."""
     return entry is not None and entry.type == "d"
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What is different since :meth:`Sandbox.mark`.
+    """The differences since :meth:`Sandbox.mark`.
 
     Attributes:
-        entries: changed paths with their entry now, None for a path that is gone.
+        entries: changed paths with their current entry, None for a path that no longer exists.
         before: the entry at the mark, for those changed paths where it is known in full.
     """
 
@@ -177,11 +178,11 @@ class Changes:
 
 
 STAMP = 7
-"""The numbers of a stamp."""
+"""How many numbers a stamp has."""
 
 Stamps: TypeAlias = dict[str, tuple[int, ...]]
-"""By its path, what each entry that was written has besides its content, with the times. Where it
-has changed so lately that a further change need not show, the time of reading it is added."""
+"""The metadata of each written entry, with its times, by its path. If an entry has changed so
+recently that a further change might not show, the time of the reading is added."""
 
 
 class Sandbox(Protocol):
@@ -196,11 +197,11 @@ class Sandbox(Protocol):
 
     @property
     def spec(self) -> SandboxSpec:
-        """What was asked for."""
+        """The spec that was asked for."""
 
     @property
     def host(self) -> str:
-        """The Docker host that it is on; empty for this machine's own engine."""
+        """The Docker host that the sandbox is on; empty for this machine's own engine."""
 
     def run(self, action: str, timeout: float) -> Execution:
         """Run one action in the shell; after ``timeout`` seconds it and its children are killed."""
@@ -217,98 +218,100 @@ class Sandbox(Protocol):
     def mark(self) -> None:
         """Remember the state of the file system; :meth:`changes` is relative to it.
 
-        This and the next two raise :class:`~pytest_intercode.errors.UngradableState` where there is
-        more than is read (``reading.py``). :meth:`close` ends them from another thread.
+        This method and the next two raise :class:`~pytest_intercode.errors.UngradableState` where
+        the files exceed the limits of ``reading.py``. A :meth:`close` in another thread ends them.
         """
 
     def changes(self) -> Changes:
         """Return what changed on disk since :meth:`mark`."""
 
     def stamps(self) -> dict[str, tuple[int, ...]] | None:
-        """Return what distinguishes this state of its disk; None where that takes long.
+        """Return what identifies this state of the disk; None where finding it out takes long.
 
-        Times show it: a file that is written to through memory may look as before.
+        It relies on times, so a file that is written to through memory may look unchanged.
         """
 
     def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
         """Return the entries that now stand at ``paths``, None for those that do not exist."""
 
     def below(self, paths: Iterable[str]) -> list[str]:
-        """Return the paths of what now stands at ``paths``, and of all in these folders.
+        """Return those of ``paths`` that exist, and the paths of everything in these folders.
 
-        No link is followed.
+        Links are not followed.
         """
 
     def archive(
         self, paths: Iterable[str], *, content: int | None = None, seconds: float | None = None
     ) -> bytes:
-        """Return a tar archive of what stands at ``paths``, in order; not of what is in folders.
+        """Return a tar archive of the entries at ``paths``, in order, without what is in folders.
 
-        Files, links and folders are in it, with their owners, modes and times; nothing else is.
-        There is a limit to the bytes of their contents and to the seconds, or a lower one.
+        It holds files, links and folders, with their owners, modes and times, and nothing else. The
+        bytes of content and the seconds are limited; ``content`` and ``seconds`` may lower these.
         """
 
     def expose(self) -> None:
-        """Note that it gets what an agent left elsewhere.
+        """Note that the sandbox gets what an agent left in another one.
 
-        From now on its end, or one of our commands that fails, counts against what left that, as
-        if it had acted here, unless the engine knows of another cause.
+        From now on, the end of the sandbox, or a failure of one of our commands, counts against the
+        agent, as if it had acted here, unless the engine knows of another cause.
         """
 
     def join(self, other: Sandbox) -> None:
-        """Leave its own services, which end, and reach those of another sandbox by their names.
+        """Leave the sandbox's own services, which end, and reach those of another one by name.
 
-        Neither sandbox's files or processes are any nearer to the other one's.
+        The two sandboxes still cannot reach each other's files or processes.
         """
 
     def command_service(
         self, service: str, command: str, user: str, timeout: float
     ) -> tuple[int, bytes]:
-        """Run a command in one of its services; return its exit status and its output.
+        """Run a command in a service of the sandbox; return its exit status and its output.
 
         Args:
             service: the name of the service.
             command: a line for its ``sh``.
-            user: who runs it; empty for the service's own user.
-            timeout: seconds that it has; 124 is the status of one that needs longer.
+            user: the user who runs it; empty for the service's own user.
+            timeout: seconds that the command has; the status of one that needs longer is 124.
         """
 
     def archive_service(self, service: str, path: str) -> bytes:
-        """Return a tar archive of what stands at a path of a service, and of all below it.
+        """Return a tar archive of a path of a service, and of everything below it.
 
-        As with :meth:`archive`, there are limits. It is empty where nothing is there; the service
-        may have ended.
+        As with :meth:`archive`, there are limits. The archive is empty where nothing is at the
+        path. The service may have ended already.
         """
 
     def halt(self) -> None:
-        """End every process of what acted in it; no action is run afterwards."""
+        """End every process of the actions; no action is run afterwards."""
 
     def refused(self) -> list[str]:
-        """Return what of the network was refused since the last call, a line each; never raises."""
+        """Return what network access was refused since the last call, a line each; never raises."""
 
     def lead_to(self, inside: str, outside: Path) -> None:
-        """Have a socket in it be reached at a path here, where no folder is shared with it.
+        """Make a socket in the sandbox reachable at a path here, where no folder is shared with it.
 
         Args:
-            inside: where it is, in a folder of the spec's ``mounts``.
-            outside: where it is to be, in our folder.
+            inside: the socket's path in the sandbox, in a folder of the spec's ``mounts``.
+            outside: the path at which it is reachable here, in our folder.
         """
 
     def forward_port(self, port: int, outside: Path) -> Callable[[], None] | None:
-        """Have a port of its loopback lead to a Unix socket here, where no folder is shared.
+        """Forward a port of the sandbox's loopback to a Unix socket here, if no folder is shared.
 
-        Its network stays as it is, and the port leads nowhere else. The image needs ``perl``.
+        The sandbox's network does not change, and the port leads nowhere else. The image needs
+        ``perl``.
 
         Args:
-            port: the port, which nothing in the sandbox has.
+            port: the port, which nothing in the sandbox uses.
             outside: the path of the socket.
 
         Returns:
-            A function that ends it, as the sandbox's end does; it may be called twice. None where
-            folders are shared: a socket in one of the spec's ``readonly`` is reached by its path.
+            A function that ends the forwarding, as the sandbox's end does; it may be called twice.
+            None where folders are shared: a socket in one of the spec's ``readonly`` has a path
+            inside.
 
         Raises:
-            CommandFailed: what listens does not start in this sandbox; the message is its own.
+            CommandFailed: the listener does not start in this sandbox; the message is its own.
         """
 
     def interrupt(self) -> None:
@@ -319,15 +322,15 @@ class Sandbox(Protocol):
 
 
 class Launcher(Protocol):
-    """What starts sandboxes, from several threads at the same time."""
+    """Starts sandboxes, from several threads at the same time."""
 
     @property
     def starters(self) -> int:
-        """How many starts at the same time are good for it; more gain nothing."""
+        """How many simultaneous starts are useful; more of them gain nothing."""
 
     def launch(self, spec: SandboxSpec) -> Sandbox:
         """Start a fresh sandbox.
 
         Raises:
-            SandboxError: it does not start.
+            SandboxError: the sandbox does not start.
         """

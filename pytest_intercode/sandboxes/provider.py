@@ -1,4 +1,4 @@
-"""Where environments get their sandboxes: one backend, its images and its pool, for one process."""
+"""The source of an environment's sandboxes: one backend, its images and its pool, per process."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ __all__ = ["SandboxProvider"]
 
 Result = TypeVar("Result")
 
-_MAX_THREADS = 10_000  # more than ever run: work must not be kept from starting by work that waits
-# What a backend lacks where it cannot have a setting, in the words of a user.
+_MAX_THREADS = 10_000  # more than ever run, so that waiting work blocks no other
+# What a backend does not have if it does not support a setting, in the words of a user.
 _LACKS = {
     "docker_hosts": "hosts",
     "kube_context": "contexts",
@@ -43,16 +43,16 @@ _LACKS = {
     "rootfs": "root file system",
     "runtime": "runtimes",
 }
-# Those by which a user says what the sandboxes are to run on.
+# The settings with which a user says what the sandboxes are to run on.
 _ASKS = ("docker_hosts", "kube_context", "kube_namespace", "kube_nodes", "kube_pull_secrets")
 
 
 class _State:
-    """What changes of a provider; its views have the same."""
+    """The changing state of a provider, which its views share."""
 
     def __init__(self) -> None:
         self.chosen: tuple[Backend, Choice] | None = None
-        self.ready: ReadyImages  # this and the pool are there once it has started
+        self.ready: ReadyImages  # this and the pool are set when it starts
         self.pool: Pool
         self.started = False
         self.closed = False
@@ -62,17 +62,18 @@ class _State:
 class SandboxProvider(Closing):
     """Starts the backend when the first sandbox is needed, and ends everything on ``close``.
 
-    It also has what the environments of one process share: values that are made once, and threads.
+    It also holds what the environments of one process share: values that are made once, and
+    threads.
     Everything may be called from any thread.
 
     Args:
         settings: where sandboxes come from; by default from whatever works here.
-        progress: called with one line for each slow step, such as a build; for what is built in the
-            background, in a thread that waits for it.
+        progress: called with one line for each slow step, such as a build. For images that are
+            built in the background, it is called in a thread that waits for them.
 
     Raises:
         ConfigurationError: there is no such backend, or its package cannot be used. With ``auto``,
-            nothing is looked for until it is needed.
+            no backend is looked for until one is needed.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class SandboxProvider(Closing):
         self._token = secrets.token_hex(8)
         self._shared: dict[str, Any] = {}
         self._shared_locks: dict[str, threading.RLock] = {}  # each is held while its value is made
-        # Guards what is shared, for a moment. The other lock is held while the backend starts.
+        # Guards the shared values, only briefly. The other lock is held while the backend starts.
         self._sharing = threading.Lock()
         if self.settings.backend != AUTO:
             self._choose()
@@ -109,36 +110,36 @@ class SandboxProvider(Closing):
 
     @property
     def choice(self) -> Choice:
-        """The backend's name, and why it is this one."""
+        """The backend's name, and why it was chosen."""
         return self._choose()[1]
 
     @property
     def readonly(self) -> tuple[tuple[str, str], ...]:
-        """Folders of this machine that the sandboxes of agents may read; see the settings."""
+        """The folders of this machine that the sandboxes of agents may read; see the settings."""
         return tuple((outside, inside) for outside, inside in self.settings.readonly)
 
     @property
     def scratch(self) -> tuple[str, ...]:
-        """Their folders in memory; see the settings."""
+        """The folders in memory of these sandboxes; see the settings."""
         return tuple(self.settings.scratch)
 
     def with_folders(
         self, readonly: Sequence[tuple[str, str]], scratch: Sequence[str]
     ) -> SandboxProvider:
-        """Return a view of it, whose sandboxes of agents have other folders.
+        """Return a view of this provider, whose sandboxes of agents have other folders.
 
-        Backend, images, pool and what environments share are the same, and so is their end.
+        Both have the same backend, images, pool and shared values, and end together.
 
         Args:
-            readonly: folders of this machine that they may read; see the settings.
-            scratch: their folders in memory.
+            readonly: folders of this machine that these sandboxes may read; see the settings.
+            scratch: folders in memory of these sandboxes.
         """
-        view = copy.copy(self)  # all that changes is in objects that both have
+        view = copy.copy(self)  # all changing state is in objects that both share
         view.settings = replace(self.settings, readonly=readonly, scratch=scratch)
         return view
 
     def provides_for(self, environment: object) -> bool:
-        """Whether an environment has its sandboxes from here, or from a view of it."""
+        """Whether an environment gets its sandboxes from this provider, or from a view of it."""
         provider = getattr(environment, "provider", None)
         return isinstance(provider, SandboxProvider) and provider._state is self._state
 
@@ -166,16 +167,16 @@ class SandboxProvider(Closing):
             self._state.started = True
 
     def check(self, options: Mapping[str, str]) -> None:
-        """See that the backend can have what the settings ask for.
+        """Check that the backend supports what the settings ask for.
 
-        Where it does not answer at all, that is what the first episode meets.
+        If the backend does not answer at all, this does not fail: the first episode reports it.
 
         Args:
-            options: by the fields of the settings that are to be checked, what the user wrote
-                their values after; for messages.
+            options: the fields of the settings to check, with the option that the user wrote before
+                each value; for messages.
 
         Raises:
-            ConfigurationError: it cannot, or this is closed.
+            ConfigurationError: the backend does not, or this provider is closed.
         """
         if self._state.closed:
             raise ConfigurationError("these sandboxes are closed; make another SandboxProvider")
@@ -185,37 +186,37 @@ class SandboxProvider(Closing):
 
     @property
     def hosts(self) -> int:
-        """How many hosts its sandboxes are spread over."""
+        """How many hosts the sandboxes are spread over."""
         return max(1, len(self.settings.docker_hosts))
 
     def image(self, source: ImageSource) -> str:
-        """Return the name of a ready image; it is made in the background, and waited for.
+        """Return the name of a ready image; wait for it while it is made in the background.
 
         Raises:
-            ImageError: it cannot be had. Of several episodes that need it, the first one that asks
-                is given the reason, and the others get an ``ImageMissing``.
+            ImageError: it cannot be had. The first of the episodes that ask for it is given the
+                reason, and the others get an ``ImageMissing``.
             SandboxError: the episode that asks was called off, or the run is over.
-            ImageNotReady: the thread does not wait for images; see ``without_waiting``.
+            ImageNotReady: this thread does not wait for images; see ``without_waiting``.
         """
         self._start()
         return self._state.ready.name(source)
 
     def pull_image(self, source: ImageSource) -> None:
-        """Have pulled what an image is, or is built of, and build nothing.
+        """Pull an image, or the images that it is built from, and build nothing.
 
         Raises:
-            ImageError: it cannot be had.
-            ConfigurationError: the backend does not pull by itself.
+            ImageError: it cannot be pulled.
+            ConfigurationError: the backend does not pull images itself.
         """
         images = self.described_images
         self._state.ready.pull(source, images)
 
     @property
     def described_images(self) -> DescribedImages:
-        """The images of the backend, which says what is here.
+        """The images of the backend, which can describe what is here.
 
         Raises:
-            ConfigurationError: it does not.
+            ConfigurationError: the backend cannot.
         """
         self._start()
         images = self.backend.images
@@ -234,13 +235,13 @@ class SandboxProvider(Closing):
             self._state.pool.drop(is_lost)
 
     def _report_building(self, line: str) -> None:
-        """Keep a line for a thread that waits for an image, as only that one may print."""
+        """Keep a line for a thread that waits for an image, as only such a thread may print."""
         self._lines.append(line)
         if self._state.started:
             self._state.ready.wake()
 
     def pinned_image(self, name: str) -> str:
-        """Return what names an image in its registry permanently (``NAME@sha256:...``), or nothing.
+        """Return the permanent name of an image in its registry (``NAME@sha256:...``), or nothing.
 
         Args:
             name: what :meth:`image` returned.
@@ -250,7 +251,7 @@ class SandboxProvider(Closing):
     def identity(self, image: str) -> str:
         """Return what identifies the content of an image, as far as that is known.
 
-        It is as good in another run; where it is not known, it is good for this provider alone.
+        If it is known, it is also valid in other runs; else it is valid for this provider only.
 
         Args:
             image: what :meth:`image` returned.
@@ -258,19 +259,20 @@ class SandboxProvider(Closing):
         return self.backend.images.identity(image) or f"{image} of {self._token}"
 
     def expect(self, specs: Iterable[SandboxSpec]) -> None:
-        """Have sandboxes started before they are asked for; see :meth:`Pool.expect`.
+        """Start sandboxes before they are asked for; see :meth:`Pool.expect`.
 
-        An ``IntercodeError`` of ``specs`` ends it; the episode that needs the sandbox meets it.
+        An ``IntercodeError`` of ``specs`` ends it; the episode that needs the sandbox meets it
+        again.
         """
         coming = _until_error(specs)
         first = list(itertools.islice(coming, 1))
-        if first or self._state.started:  # what needs no sandbox needs no engine
+        if first or self._state.started:  # without a sandbox to start, no engine is needed
             self._start()
             self._state.pool.expect(itertools.chain(first, coming))
 
     @property
     def lacks(self) -> bool:
-        """Whether it is time to say what will be asked for; see :meth:`expect`."""
+        """Whether it is time to report what will be asked for; see :meth:`expect`."""
         return not self._state.started or self._state.pool.lacks
 
     def services_problem(self, services: Services, limits: Limits) -> str:
@@ -278,7 +280,7 @@ class SandboxProvider(Closing):
 
         Args:
             services: its services, if it has any.
-            limits: what it may use.
+            limits: what the sandbox may use.
         """
         if services and limits.hosts:
             return "services, and an agent that may reach some hosts: give it all, or none"
@@ -293,7 +295,7 @@ class SandboxProvider(Closing):
         """Ask for a fresh sandbox without waiting for it; see :meth:`Pool.order`.
 
         Raises:
-            ConfigurationError: the backend has no services.
+            ConfigurationError: the backend does not start services.
         """
         if problem := self.services_problem(spec.services, spec.limits):
             raise ConfigurationError(f"the task has {problem}")
@@ -307,7 +309,7 @@ class SandboxProvider(Closing):
     # -- what the environments of one process share
 
     def background(self, work: Callable[[], Result]) -> Future[Result]:
-        """Run work in a thread of its own, at once."""
+        """Run work in a thread of its own, immediately."""
         self._process.check()
         with self._sharing:
             if self._state.closed:
@@ -317,11 +319,11 @@ class SandboxProvider(Closing):
             return self._state.background.submit(work)
 
     def share(self, name: str, make: Callable[[], Result]) -> Result:
-        """Return what environments of one process share; ``close`` closes it, if it can be closed.
+        """Return a value that the environments of a process share; ``close`` closes it, if it can.
 
         Args:
-            name: the name that it is shared under.
-            make: makes it, the first time; callers with the same name wait meanwhile.
+            name: the name under which it is shared.
+            make: makes the value, the first time; other callers with the same name wait for it.
         """
         self._process.check()
         with self._sharing:
@@ -345,16 +347,16 @@ class SandboxProvider(Closing):
         """End every sandbox; may be called twice. Does nothing in a forked child."""
         if not self._process.is_this:
             return
-        with self._lock, self._sharing:  # a start that is under way ends first, to be closed, too
+        with self._lock, self._sharing:  # a start that is under way ends first, and is closed too
             if self._state.closed:
                 return
             self._state.closed = True
-        with contextlib.ExitStack() as stack:  # the last comes first; what one raises ends no other
+        with contextlib.ExitStack() as stack:  # last in, first out; an error in one stops no other
             if self._state.started:
                 stack.callback(self.backend.close)
             for value in self._shared.values():
                 stack.callback(_close, value)
-            if self._state.background is not None:  # the pool's end ends what they wait for
+            if self._state.background is not None:  # closing the pool ends what they wait for
                 stack.callback(self._state.background.shutdown, wait=True, cancel_futures=True)
             if self._state.started:
                 stack.callback(self._state.pool.close)
@@ -367,13 +369,13 @@ def _until_error(specs: Iterable[SandboxSpec]) -> Iterator[SandboxSpec]:
 
 
 def _check(backend: Backend, settings: SandboxSettings, options: Mapping[str, str]) -> None:
-    """See that a backend can have the settings that are given; see `SandboxProvider.check`.
+    """Check that a backend supports the settings that are given; see `SandboxProvider.check`.
 
     Raises:
-        ConfigurationError: it cannot.
+        ConfigurationError: it does not.
     """
     for name, option in options.items():
-        # A registry is only for those runs of `auto` that have another backend.
+        # With `auto`, a registry is used only where another backend is chosen.
         is_optional = name == "registry" and settings.backend == AUTO
         if name not in backend.takes and name in _LACKS and not is_optional:
             value = getattr(settings, name)
@@ -383,12 +385,12 @@ def _check(backend: Backend, settings: SandboxSettings, options: Mapping[str, st
 
 
 def _refusal(name: str, value: object, option: str, backend: str) -> ConfigurationError:
-    """Return that a backend cannot have what a setting asks for, and which can.
+    """Return the error that a backend does not support a setting, naming those that do.
 
     Args:
         name: the setting's field.
         value: its value.
-        option: what the user wrote it after.
+        option: the option that the user wrote before it.
         backend: the backend.
     """
     if isinstance(value, Mapping):

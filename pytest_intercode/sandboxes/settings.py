@@ -1,7 +1,7 @@
-"""What is needed to make sandboxes: one object, which can be sent as JSON.
+"""The settings for making sandboxes: one object, which can be sent as JSON.
 
-Also how Docker's hosts and registries are written: a host is an address or the name of a context,
-with its slots; a registry has a host and a prefix.
+This module also defines how Docker hosts and registries are written: a host is an address or the
+name of a context, with its slots; a registry has a host and a prefix.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ FORMS = "unix://PATH, tcp://HOST:PORT, ssh://[USER@]HOST[:PORT] or the name of a
 """How a host may be written, for messages."""
 
 _SCHEMES = ("unix", "tcp", "ssh")
-_CONTEXT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")  # as Docker has it
+_CONTEXT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")  # as in Docker
 _MAX_SLOTS = 100_000
-# As engines read the names of images: without a dot or a port, the first part is not a host.
+# Engines read the names of images like this: without a dot or a port, the first part is not a host.
 _LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _REGISTRY = re.compile(
     rf"(?:localhost|{_LABEL}(?:\.{_LABEL})+|{_LABEL}(?=:))(?::[0-9]{{1,5}})?"
@@ -41,11 +41,11 @@ _REGISTRY = re.compile(
 
 @dataclass(frozen=True)
 class DockerHost:
-    """A host as the user writes it.
+    """A Docker host as the user writes it.
 
     Attributes:
         name: its address, or the name of a context.
-        slots: its share of the sandboxes; None for what its engine says it has.
+        slots: its share of the sandboxes; None for the number that its engine reports.
     """
 
     name: str
@@ -57,36 +57,36 @@ class DockerHost:
 
 @dataclass(frozen=True)
 class SandboxSettings:
-    """Where sandboxes come from. A backend may read more of it than is its own.
+    """Where sandboxes come from. A backend may read more settings than its own.
 
-    Hosts and the platform may be written as the options', such as ``ssh://ada@big-machine=24``.
+    Hosts and the platform may be written as in the options, such as ``ssh://ada@big-machine=24``.
 
     Attributes:
-        backend: a backend's name, such as ``docker``, or ``auto`` for one that works here.
+        backend: a backend's name, such as ``docker``, or ``auto`` for one that can be used here.
         rootfs: what bubblewrap uses instead of images; None for the machine's own programs.
         base_images: replacements of base images, by name.
         runtime: the runtime that Docker starts sandboxes with; None for the engine's own.
-        registry: where images are looked for before they are built, and pushed to.
-        platform: the platform of images whose task names none, such as ``linux/amd64``; None for
-            the engine's own.
+        registry: where images are looked for before they are built, and where they are pushed to.
+        platform: the platform of images for which the task names none, such as ``linux/amd64``;
+            None for the engine's own.
         docker_hosts: the hosts whose Docker engines start the sandboxes; none for the engine that
             ``docker`` uses here.
         kube_context: the context of kubeconfig whose cluster starts the sandboxes; None for the
             current one.
-        kube_namespace: the namespace that they are in; None for the context's own.
-        kube_pull_secrets: the namespace's secrets by which its nodes pull images.
-        kube_nodes: the labels that the nodes have to have.
+        kube_namespace: the namespace of the sandboxes; None for the context's own.
+        kube_pull_secrets: the namespace's secrets with which its nodes pull images.
+        kube_nodes: the labels that the nodes must have.
         hidden: folders of this machine that no sandbox may see, wherever they are.
-        readonly: folders of this machine that the sandboxes of agents may read, and so gold's, as
-            pairs of a path here and a path inside.
-        scratch: their folders in memory; see :class:`SandboxSpec`.
+        readonly: folders of this machine that the sandboxes of agents, and thus of gold, may read,
+            as pairs of a path here and a path inside.
+        scratch: folders in memory of these sandboxes; see :class:`SandboxSpec`.
         pool_size: how many sandboxes may be idle at a time. Several processes have a share of it
             each, but at least four.
-        processes: how many processes there are that share an engine, this one among them.
-        slots: a file that they share, of this machine and of their own; it bounds how many
-            sandboxes start at the same time in all of them. Files are made next to it, whose names
-            begin with its own; they are all the callers' to remove.
-        verbosity: 1 to have the steps of builds reported as well, -1 for no builds.
+        processes: how many processes share an engine, this one included.
+        slots: a file that these processes share, on this machine and for this purpose only; it
+            bounds how many sandboxes start at the same time in all of them. Files are made next to
+            it, with names that begin with its name; the caller removes them all.
+        verbosity: 1 to report the steps of builds too, -1 to report no builds.
     """
 
     backend: str = "auto"
@@ -129,7 +129,7 @@ class SandboxSettings:
         """The Docker hosts.
 
         Raises:
-            ValueError: one is not written as a host; the message says what is needed.
+            ValueError: one is not written as a host; the message describes what is needed.
         """
         return tuple(
             parse_docker_host(host) if isinstance(host, str) else host for host in self.docker_hosts
@@ -137,15 +137,15 @@ class SandboxSettings:
 
     @property
     def default_platform(self) -> Platform | None:
-        """The platform of images whose task names none; None for the engine's own.
+        """The platform of images for which the task names none; None for the engine's own.
 
         Raises:
-            ValueError: it is not written as a platform; the message says what is needed.
+            ValueError: it is not written as a platform; the message describes what is needed.
         """
         return parse_platform(self.platform) if isinstance(self.platform, str) else self.platform
 
     def to_fields(self) -> dict[str, Any]:
-        """Return it as JSON values, by which it can be made again."""
+        """Return the settings as JSON values, from which they can be made again."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         for name in ("rootfs", "slots"):
             values[name] = None if values[name] is None else os.fspath(values[name])
@@ -157,7 +157,7 @@ def parse_docker_host(written: str) -> DockerHost:
     """Read ``HOST`` or ``HOST=SLOTS``.
 
     Raises:
-        ValueError: it is not written like that; the message says what is needed.
+        ValueError: it is written differently; the message describes what is needed.
     """
     name, sign, count = written.strip().rpartition("=")
     slots: int | None = None
@@ -179,7 +179,7 @@ def parse_registry(written: str) -> str:
     """Read ``HOST[:PORT][/PREFIX]``.
 
     Raises:
-        ValueError: it is not written like that; the message says what is needed.
+        ValueError: it is written differently; the message describes what is needed.
     """
     if "@" in written:
         raise ValueError("credentials are those of 'docker login'; HOST[:PORT][/PREFIX] is needed")
@@ -196,15 +196,15 @@ def split_url(url: str) -> SplitResult:
     """Return the parts of an address.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not such an address.
     """
     parts = urlsplit(url)
-    port = parts.port  # raises for what is not a number
+    port = parts.port  # raises if it is not a number
     good = parts.scheme in _SCHEMES and not parts.query and not parts.fragment
     if parts.scheme == "unix":
         good = good and not parts.netloc and parts.path.startswith("/")
     else:
-        # What begins with a hyphen would be an option of the SSH client.
+        # A name that begins with a hyphen would be an option of the SSH client.
         words = (parts.hostname or "-", parts.username or "")
         good = good and not any(word.startswith("-") for word in words)
     if parts.scheme == "tcp":

@@ -1,12 +1,12 @@
-"""Which actions leave what a shell keeps as it is: decided by their text, to save it less often.
+"""Find by its text which action leaves a shell's state unchanged, so that it is saved less often.
 
 A shell that is lost is replaced by one with its variables, options, functions and so on, which are
-written down after each action that may have changed them. To write them takes ten times as long as
-a short action does. A line of programs, with words that bash does not expand beyond names of files,
-changes nothing of the kind, unless a function, an alias or a trap may stand behind one of them.
+saved after each action that may have changed them. Saving them takes ten times as long as a short
+action does. A line of programs, whose words bash does not expand except for names of files, changes
+nothing of the kind, unless a function, an alias or a trap is behind one of the words.
 
-A text that hides what it does from this does no harm: an agent fools nobody but itself, as its next
-shell lacks what the last action changed.
+An action that hides its effects causes no harm: an agent deceives nobody but itself, as its next shell
+lacks what the last action changed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 __all__ = ["leaves_state", "may_define"]
 
 _MAX_ACTION = 4000  # bytes
-# bash's keywords and builtins that may change what it keeps, or end it.
+# bash's keywords and builtins that may change its state, or end it.
 _CHANGING = (
     b". alias bg bind break builtin case cd command compgen complete compopt continue coproc "
     b"declare dirs disown do done elif else enable esac eval exec exit export fc fg fi for "
@@ -39,10 +39,10 @@ _DEFINING = re.compile(
 
 
 def leaves_state(action: bytes) -> bool:
-    """Whether an action surely changes nothing that a shell keeps, if its words are programs."""
+    """Whether an action surely leaves a shell's state unchanged, if its words are programs."""
     return len(action) <= _MAX_ACTION and _LINE.fullmatch(action) is not None
 
 
 def may_define(action: bytes) -> bool:
-    """Whether an action may define what makes a word other than the program of its name."""
+    """Whether an action may define a word to mean something else than the program of its name."""
     return _DEFINING.search(action) is not None

@@ -1,4 +1,4 @@
-"""What carries bytes to a sandbox's keeper and back; a backend gives the channel one."""
+"""A transport carries bytes to a sandbox's keeper and back; a backend gives the channel one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Transport(Protocol):
     """Carries bytes to the keeper's input and back from its two outputs."""
 
     def send(self, data: bytes) -> None:
-        """Queue bytes for the keeper; they leave while :meth:`receive` waits."""
+        """Queue bytes for the keeper; they are sent while :meth:`receive` waits."""
 
     def receive(self, timeout: float) -> list[Chunk]:
         """Wait up to ``timeout`` seconds and return what arrived, oldest first.
@@ -34,21 +34,21 @@ class Transport(Protocol):
         """
 
     def send_to_shell(self, data: bytes, new: bool) -> bool:
-        """Write straight to the shell's input, if nothing but keeper and shell runs.
+        """Write directly to the shell's input, if nothing runs but the keeper and the shell.
 
         Args:
             data: bytes for the shell.
-            new: it is not the shell of the last call.
+            new: the shell is not that of the last call.
 
         Returns:
-            Whether it was done; if not, the keeper has to do it.
+            Whether it was written; if not, the keeper has to do it.
         """
 
     def read_output(self) -> bytes | None:
-        """Return at once what is written to the keeper's stdout and was not yet received.
+        """Return immediately what is in the keeper's stdout and was not received yet.
 
-        None if that is unknown, as something in between carries it in its own time.
+        None if that is unknown, because something in between carries it asynchronously.
         """
 
     def close(self) -> None:
-        """Let go; the sandbox ends."""
+        """Close the connection; the sandbox ends."""
