@@ -1,9 +1,9 @@
-"""What changed on disk, read from the inside: two listings and some digests, by our own program.
+"""What changed on disk, read from inside: two listings and some digests, by our own program.
 
-For every backend whose files cannot be read from the host. The program (``lister/lister.c``) is a
-part of the sandbox's keeper: no program, library or setting of the sandbox's takes part, and its
-answers are authenticated. What an agent can do is to disturb it. As it is there before the agent
-acts, a failure of it is the agent's.
+This is for every backend whose files cannot be read from the host. The program
+(``lister/lister.c``) is a part of the sandbox's keeper: no program, library or setting of the
+sandbox takes part, and its answers are authenticated. All that an agent can do is disturb it. As it
+is loaded before the agent acts, a failure of it is the agent's.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Lister: TypeAlias = Callable[[bytes, float, int], "tuple[int, bytes]"]
 
 _KEY = 32  # bytes
 _MAC = 32
-_MAX_RECORD = 200  # bytes of a record at most, besides names and content
-_ANSWER_OVERHEAD = 16384  # bytes of an answer at most, besides entries and content
-_GRACE_PERIOD = 1.0  # seconds by which the program's own limit comes first
+_MAX_RECORD = 200  # bytes of a record at most, without names and content
+_ANSWER_OVERHEAD = 16384  # bytes of an answer at most, without entries and content
+_GRACE_PERIOD = 1.0  # seconds that we wait beyond the program's own limit
 
-# The records, as lister.c describes them.
+# The records, as lister.c defines them.
 _FOLDER = struct.Struct("<II")
 _ENTRY = struct.Struct("<BIHIIIII")
 _STAMP = struct.Struct("<QqIqIQ")  # size, times and inode
@@ -63,10 +63,10 @@ class _Listed(NamedTuple):
     """An entry as the program lists it.
 
     Attributes:
-        stamp: what changes when it does: size, times and inode. Empty for a folder that is compared
-            with itself, as its entries are listed themselves.
-        content: a link's target, a device's number or a file's digest; empty where it is not known.
-        data: a file's content, where that was asked for and can be read.
+        stamp: size, times and inode, which change with the entry. Empty for a folder when folders
+            are compared, as their entries are listed themselves.
+        content: a link's target, a device's number or a file's digest; empty if it is not known.
+        data: a file's content, if that was asked for and can be read.
     """
 
     type: str
@@ -93,12 +93,12 @@ class _Listed(NamedTuple):
 
 
 class ListingProbe:
-    """Reads the changes of one sandbox through the program that its keeper has.
+    """Reads the changes of one sandbox through the program in its keeper.
 
     Args:
-        lister: asks it.
+        lister: sends a request to the program.
         outside: paths that are not a part of the sandbox's disk.
-        volumes: folders that are mounts of their own, and hold files as all others do.
+        volumes: folders that are mounts of their own, but hold files like all others.
     """
 
     def __init__(
@@ -112,23 +112,23 @@ class ListingProbe:
         self._names = 0  # bytes of the base's paths
 
     def mark(self, reading: Reading | None = None) -> None:
-        """List everything; take digests of what was written since the sandbox started."""
+        """List everything, with digests of what was written since the sandbox started."""
         reading = reading or Reading(SETUP_LIMITS)
         self._base = dict(self._ask("mark", self._disk, reading))
         self._names = sum(len(os.fsencode(path)) for path in self._base)
 
     def changes(self, reading: Reading | None = None) -> Changes:
-        """List again and compare."""
+        """List everything again, and compare."""
         reading = reading or Reading()
-        # What was there at the start is not what the agent has made, and counts for no limit.
+        # The entries at the mark were not made by the agent, and do not count for the limits.
         reading.spare(len(self._base), self._names)
         current = dict(self._ask("tree", self._disk, reading))
-        # What was written just before the mark is read again, as times need not show a change.
+        # Files written just before the mark are read again, as their times may not show a change.
         touched = [path for path, new in current.items() if self._base.get(path) != new]
         for path, item in self._query(
             [p for p in touched if current[p].type == "f"], reading
         ).items():
-            if item is None:  # it was removed meanwhile
+            if item is None:  # it was removed in the meantime
                 del current[path]
             else:
                 current[path] = item
@@ -142,7 +142,7 @@ class ListingProbe:
             if old is None or old.known:
                 old_entries[path] = old and old.entry
         for path, old in self._base.items():
-            # What lay in a folder that is gone, or is not a folder now, went with it.
+            # Entries of a folder that is gone, or is not a folder any more, went with it.
             if path not in current and _is_folder(current, path.rpartition("/")[0]):
                 entries[path] = None
                 if old.known:
@@ -152,12 +152,12 @@ class ListingProbe:
     def entries(
         self, paths: Iterable[str], reading: Reading | None = None
     ) -> dict[str, Entry | None]:
-        """List the given paths alone."""
+        """List only the given paths."""
         results = self._query(list(paths), reading or Reading())
         return {path: item and item.entry for path, item in results.items()}
 
     def archive(self, paths: Iterable[str], reading: Reading) -> bytes:
-        """Return a tar archive of what stands at ``paths`` now."""
+        """Return a tar archive of the entries at ``paths`` now."""
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
             for path, item in self._query(list(paths), reading, "content").items():
@@ -166,7 +166,7 @@ class ListingProbe:
         return buffer.getvalue()
 
     def below(self, tops: Iterable[str], reading: Reading) -> list[str]:
-        """List what stands at ``tops`` now, and all that is in these folders."""
+        """Return those of ``tops`` that exist now, and the paths of everything in these folders."""
         top_paths = [_normalize(top) for top in tops]
         inner = [
             volume
@@ -178,9 +178,9 @@ class ListingProbe:
     def _query(
         self, paths: list[str], reading: Reading, command: str = "digest"
     ) -> dict[str, _Listed | None]:
-        """Return what stands at paths, with the digests or the contents of files."""
+        """Return the entries at paths, with the digests or the contents of files."""
         unique = list(dict.fromkeys(map(_normalize, paths)))
-        if command == "digest":  # the paths are those of a listing, or of gold
+        if command == "digest":  # the paths are from a listing, or from gold
             reading.spare(len(unique), sum(len(os.fsencode(path)) for path in unique))
         results: dict[str, _Listed | None] = dict.fromkeys(unique)
         if unique:
@@ -190,7 +190,7 @@ class ListingProbe:
     def _ask(
         self, command: str, paths: Iterable[str], reading: Reading
     ) -> Iterator[tuple[str, _Listed]]:
-        """Send a request; return the entries of its answer, by their paths."""
+        """Send a request; return the entries of the answer, with their paths."""
         reading.check()
         key = secrets.token_hex(_KEY).encode()
         words = [*map(str, reading.remaining), str(int(1000 * reading.remaining_seconds)), command]
@@ -204,19 +204,19 @@ class ListingProbe:
             raise UngradableState(f"the files could not be listed: {failed}") from None
         if status != 0:
             raise UngradableState(f"the files could not be listed (it ended with {status})")
-        # Before anything is parsed, so that the parser meets only what the program wrote.
+        # Before anything is parsed, so that the parser reads only what the program wrote.
         if not hmac.compare_digest(hmac.digest(key, answer[:-_MAC], "sha256"), answer[-_MAC:]):
             raise UngradableState("a process in the sandbox disturbed the listing of its files")
         return _entries(answer, reading, whole=command == "content")
 
 
 def _entries(answer: bytes, reading: Reading, whole: bool) -> Iterator[tuple[str, _Listed]]:
-    """Yield the entries of an answer, which is authentic, and count what is in it.
+    """Yield the entries of an authentic answer, and count what is in it.
 
     Args:
         answer: the answer.
-        reading: what was read counts here.
-        whole: the contents of files are in it.
+        reading: counts what was read.
+        whole: the answer has the contents of files.
     """
     end = len(answer) - _MAC - _END.size
     reason, content_read = _END.unpack_from(answer, end)
@@ -260,7 +260,7 @@ def _entries(answer: bytes, reading: Reading, whole: bool) -> Iterator[tuple[str
 
 
 def _join_parts(answer: bytes, index: int) -> tuple[bytes, int]:
-    """Return the parts of a content, and the place behind them."""
+    """Return the joined parts of a content, and the index after them."""
     parts: list[bytes] = []
     while True:
         (length,) = _PART.unpack_from(answer, index + 1)  # each begins with a `c`

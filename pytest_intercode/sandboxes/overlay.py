@@ -1,8 +1,8 @@
-"""What changed on disk, read from the outside: the upper folder of a container's overlay.
+"""What changed on disk, read from outside: the upper folder of a container's overlay.
 
-Only for root on the engine's own machine. It takes 2 ms, and nothing in the sandbox has a part in
-it. Every folder is opened relative to its parent and never through a link, so that nothing in the
-container can lead the walk out of it.
+This works only for root on the engine's own machine. It takes 2 ms, and nothing in the sandbox
+takes part in it. Every folder is opened relative to its parent and never through a link, so that
+nothing in the container can lead the walk out of it.
 
 An overlay shows, for each path, the topmost layer that has it. In a layer, a character device 0/0
 is a whiteout (the path is gone), and a folder with the attribute ``trusted.overlay.opaque`` hides
@@ -36,7 +36,7 @@ _FEATURES = ("redirect_dir", "metacopy")
 
 
 class Unreadable(Exception):
-    """The layers cannot be read here, or are kept in a way that this walk does not know."""
+    """The layers cannot be read here, or use features that this walk does not know."""
 
 
 @dataclass(frozen=True)
@@ -44,26 +44,26 @@ class _Record:
     """One entry of the upper folder."""
 
     entry: Entry | None  # None for a whiteout
-    stamp: tuple[int, ...]  # unequal stamps mean a changed entry
+    stamp: tuple[int, ...]  # if it differs, the entry has changed
     opaque: bool = False  # a folder that hides the layers below
-    reliable: bool = True  # and equal stamps mean an unchanged one
+    reliable: bool = True  # if the stamp is equal, the entry has not changed
 
 
 class OverlayProbe:
     """Reads the changes of one container.
 
     Args:
-        upper: the overlay's upper folder, which holds all that was written since the start.
+        upper: the overlay's upper folder, which holds everything written since the start.
         lower: the layers below, topmost first.
         merged: the mount that shows the container's whole root.
-        mounted: files of the engine's that it mounts over some of the container's, by their paths
-            in the container.
-        volumes: folders of the engine's that it mounts over some of the container's, likewise.
-        timely: writing to a file through memory that is shared with it changes the file's times.
-            It does not where the upper folder is in memory itself.
+        mounted: files that the engine mounts over files of the container, by their paths in the
+            container.
+        volumes: folders that the engine mounts over folders of the container, likewise.
+        timely: writing to a file through shared memory changes the file's times. It does not if
+            the upper folder is in memory itself.
 
     Raises:
-        Unreadable: the folders may not be read, or the kernel's overlay uses redirects.
+        Unreadable: the folders cannot be read, or the kernel's overlay uses redirects.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class OverlayProbe:
         self._names = 0  # characters of the base's paths
 
     def mark(self, reading: Reading | None = None) -> None:
-        """Remember the upper folder as it is."""
+        """Remember the state of the upper folder."""
         self._base = self._walk({}, reading or Reading(SETUP_LIMITS))
         self._names = sum(map(len, self._base))
 
     def changes(self, reading: Reading | None = None) -> Changes:
-        """Compare the container with how it was at the mark."""
+        """Compare the container with its state at the mark."""
         reading = reading or Reading()
         reading.spare(len(self._base), self._names)
         current = self._walk(self._base, reading)
@@ -109,7 +109,7 @@ class OverlayProbe:
             old = self._base.get(path)
             if old is None or old.stamp != record.stamp or old.entry != record.entry:
                 touched[path] = record.entry
-            # A folder that was removed and made again: what it held is in lower layers alone.
+            # A folder that was removed and made again: its old entries are only in lower layers.
             if record.opaque and not (old and old.opaque):
                 touched.update(dict.fromkeys(self._find_hidden(path, current, reading)))
         for path in self._base:
@@ -120,7 +120,7 @@ class OverlayProbe:
         fresh: set[str] = set()  # paths below which nothing was
         for path, entry in touched.items():
             parent = os.path.dirname(path)
-            # Nothing was below it then, and no layer need be asked. A path of the base is known.
+            # Nothing was below it then, so no layer has to be read. A path of the base is known.
             if parent in fresh and path not in self._base:
                 old_entry = None
             else:
@@ -136,32 +136,32 @@ class OverlayProbe:
         return Changes(entries, old_entries)
 
     def stamps(self, reading: Reading) -> Stamps:
-        """Return what distinguishes this state of the upper folder; no content is read."""
+        """Return what identifies this state of the upper folder; no content is read."""
         tick = time.clock_gettime_ns(_COARSE_CLOCK)
         stamps: Stamps = {}
         with contextlib.closing(self._written_entries(reading)) as entries:
             for path, _, status, _ in entries:
                 stamp = _stamp(status)
-                # What changed in this very tick may change in it once more and look the same, so
-                # its stamp is like no later one.
+                # An entry that changed in this very tick may change again in it and look the same,
+                # so its stamp is equal to no later one.
                 stamps[path] = stamp if status.st_ctime_ns < tick else (*stamp, tick)
         return stamps
 
     def entries(
         self, paths: Iterable[str], reading: Reading | None = None
     ) -> dict[str, Entry | None]:
-        """Read the entries that stand at ``paths`` now."""
+        """Read the current entries at ``paths``."""
         reading = reading or Reading()
         return {path: self._current_entry(path, reading) for path in paths}
 
     def archive(self, paths: Iterable[str], reading: Reading) -> bytes:
-        """Return a tar archive of what stands at ``paths`` now."""
+        """Return a tar archive of the entries at ``paths`` now."""
         buffer = io.BytesIO()
         with (
             tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive,
             contextlib.ExitStack() as stack,
         ):
-            # The root of a sandbox that is gone must not pass for no file.
+            # If the root of a sandbox is gone, its files must not look as if they did not exist.
             roots: dict[str, Walker] = {}
             for path in paths:
                 reading.entry(len(path))
@@ -181,7 +181,7 @@ class OverlayProbe:
         return buffer.getvalue()
 
     def below(self, tops: Iterable[str], reading: Reading) -> list[str]:
-        """Return the paths of what stands at ``tops`` now, and of all that is in these folders."""
+        """Return those of ``tops`` that exist now, and the paths of everything in these folders."""
         paths: list[str] = []
         for top in tops:
             if self._current_entry(top, reading) is None:
@@ -203,7 +203,7 @@ class OverlayProbe:
         return paths
 
     def _locate(self, path: str) -> tuple[str, str]:
-        """Return a folder that shows what is at a path, and where it is in that folder."""
+        """Return the folder that shows a path, and the path within that folder."""
         if not self._volumes:
             return self._merged, path
         path = "/".join(["", *path_parts(path)]) + "/" * path.endswith("/")
@@ -217,8 +217,8 @@ class OverlayProbe:
     ) -> Generator[tuple[str, str, os.stat_result, Walker], None, None]:
         """Yield what is in the upper folder and in the volumes, which are entries themselves.
 
-        Of each its path, its name, its status, and the way to the folder that it is, or is in. To
-        be closed where it is not read to its end, as it holds folders open.
+        For each entry, yield its path, its name, its status, and a walker at the entry (a folder)
+        or at its folder. Close this if it is not read to its end, as it holds folders open.
         """
         for mount, top in (("", self._upper), *self._volumes.items()):
             with Walker(top) as walker:
@@ -228,7 +228,7 @@ class OverlayProbe:
                     yield mount + path, name, status, walker
 
     def _skipped_below(self, at: str) -> Set[str]:
-        """Return what of the folder that is mounted at a path is not seen in it, or not a part."""
+        """Return what is hidden, or not a part, in the folder that is mounted at a path."""
         skipped = (*self._skipped, *self._volumes)
         return {path[len(at) :] for path in skipped if path.startswith(f"{at}/")}
 
@@ -244,11 +244,11 @@ class OverlayProbe:
     # -- the upper folder
 
     def _walk(self, previous: dict[str, _Record], reading: Reading) -> dict[str, _Record]:
-        """Return every entry by its path, of which an earlier walk has found the known ones."""
-        # By the clock that files get their times from: a change at a later tick shows in them.
+        """Return every entry by its path; unchanged ones are taken from an earlier walk."""
+        # Use the clock that files get their times from: a change at a later tick shows in them.
         tick = time.clock_gettime_ns(_COARSE_CLOCK)
         records: dict[str, _Record] = {}
-        # The path of a file that the engine keeps elsewhere is not looked up in a folder.
+        # A file that the engine keeps elsewhere is found by its own path, not in a folder.
         mounted = (
             (path, host_path, os.lstat(host_path), None)
             for path, host_path in self._mounted.items()
@@ -289,7 +289,7 @@ class OverlayProbe:
     # -- the layers below
 
     def _entry_at_mark(self, path: str, reading: Reading) -> Entry | None:
-        """Return the entry that stood at ``path`` at the mark."""
+        """Return the entry that was at ``path`` at the mark."""
         reading.check()
         if path in self._base:
             return self._base[path].entry
@@ -314,7 +314,7 @@ class OverlayProbe:
     def _find_hidden(
         self, path: str, current: dict[str, _Record], reading: Reading
     ) -> Iterator[str]:
-        """Name what lay below the folder ``path`` at the mark and is hidden by its new self."""
+        """Yield what was below the folder ``path`` at the mark and is hidden by the new folder."""
         names: set[str] = set()
         for layer in self._lower:
             try:
@@ -336,7 +336,7 @@ class OverlayProbe:
 
 @cache
 def _unknown_feature() -> str:
-    """Name what the kernel's overlay uses that this walk does not know, or return nothing."""
+    """Return the feature of the kernel's overlay that this walk does not know, or nothing."""
     for feature in _FEATURES:
         setting = Path("/sys/module/overlay/parameters", feature)
         if setting.exists() and setting.read_text().strip() not in ("N", "off", "0"):
@@ -367,7 +367,7 @@ def _find_in_layer(layer: str, path: str, reading: Reading) -> tuple[Entry | Non
     """Look ``path`` up in one layer.
 
     Returns:
-        The entry, or None, and whether the layers below this one need not be asked.
+        The entry, or None, and whether the layers below this one need not be read.
     """
     *folders, name = path_parts(path) or ["."]
     final = False
@@ -375,7 +375,7 @@ def _find_in_layer(layer: str, path: str, reading: Reading) -> tuple[Entry | Non
         try:
             for part in folders:
                 status = os.stat(part, dir_fd=walker.here(), follow_symlinks=False)
-                # It hides whatever the layers below have at this path.
+                # Anything else hides what the layers below have at this path.
                 if not stat.S_ISDIR(status.st_mode):
                     return None, True
                 final = _is_opaque(walker.enter(part)) or final

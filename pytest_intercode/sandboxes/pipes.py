@@ -1,4 +1,4 @@
-"""Pipes to a keeper as a transport for the command channel; nothing lies in between."""
+"""Pipes to a keeper as a transport for the command channel, with nothing in between."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from pytest_intercode.system.platform import open_waker, readable_bytes, wake, w
 __all__ = ["PipeStreams"]
 
 _BLOCK_SIZE = 262144
-_MAX_ATOMIC_WRITE = select.PIPE_BUF  # bytes that are written to a pipe at once or not at all
+_MAX_ATOMIC_WRITE = select.PIPE_BUF  # bytes that are written to a pipe all together or not at all
 _SHELL_DESCRIPTOR = 202  # the keeper's descriptor of the shell's input; see keeper.sh
 
 
 class PipeStreams:
-    """Our ends of pipes to and from the keeper.
+    """Our ends of the pipes to and from the keeper.
 
     Args:
-        ends: those of its input, its output and its answers; they are closed with this.
+        ends: the ends for its input, its output and its answers; they are closed with this.
         inside: the other ends, which the sandbox gets.
-        lifeline: a socket that hangs up when the sandbox is lost, whatever the pipes still carry;
-            its owner closes it after this.
+        lifeline: a socket that hangs up when the sandbox is lost, even if the pipes still carry
+            data; its owner closes it after this.
 
     Attributes:
-        inside: these, until :meth:`close_inside`.
-        is_hopeless: returns whether nothing will come any more; asked when nothing came in time.
-        past_keeper: the keeper's number, and a descriptor of how many processes there are in its
-            control group, which is closed with this; None where its own cannot be opened.
+        inside: the other ends, until :meth:`close_inside`.
+        is_hopeless: returns whether nothing will come any more; called when nothing came in time.
+        past_keeper: the keeper's process number, and a descriptor for the number of processes in
+            its control group, which is closed with this; None if its files cannot be opened.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class PipeStreams:
             watch_for_end(self._poll, lifeline)
         self._writing = False
         self._closed = False
-        self._use_lock = threading.RLock()  # held while reading or writing; a close waits for it
-        self._waker = open_waker()  # and ends the wait
+        self._use_lock = threading.RLock()  # held while reading or writing; closing waits for it
+        self._waker = open_waker()  # ends the wait of a reader, when this is closed
         self._poll.register(self._waker[0], select.POLLIN)
         close_in_children(self)
 
     @classmethod
     def create(cls) -> PipeStreams:
-        """Return streams with pipes that nobody has yet.
+        """Return streams with pipes that no sandbox has yet.
 
         Raises:
             SandboxError: this process has too many files open.
@@ -83,19 +83,19 @@ class PipeStreams:
             raise SandboxError(f"no pipes to a sandbox can be made: {error.strerror}") from None
 
     def close_inside(self) -> None:
-        """Close our copies of what the sandbox has now."""
+        """Close our copies of the ends that the sandbox has now."""
         for descriptor in self.inside:
             os.close(descriptor)
         self.inside = []
 
     def send(self, data: bytes) -> None:
-        """Queue bytes and write as many as the pipe takes now."""
+        """Queue bytes, and write as many as the pipe accepts now."""
         with self._use_lock:
             self._outgoing += data
             self._flush()
 
     def send_to_shell(self, data: bytes, new: bool) -> bool:
-        """Write straight to the shell's input, if nothing but keeper and shell runs."""
+        """Write directly to the shell's input, if nothing runs but the keeper and the shell."""
         with self._use_lock:
             if self.past_keeper is None or self._closed:
                 return False
@@ -105,9 +105,9 @@ class PipeStreams:
                     self._close_shell()
                     path = f"/proc/{keeper}/fd/{_SHELL_DESCRIPTOR}"
                     self._shell = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-                # What is queued for the keeper comes first. A part of an action must not be
-                # written, as the keeper would get the whole. And with another process around, the
-                # keeper has to see the list of processes before the action adds to it.
+                # Bytes that are queued for the keeper come first. Never write a part of an action,
+                # as the keeper would then get the whole. And if another process runs, the keeper
+                # has to list the processes before the action adds to them.
                 if (
                     self._outgoing
                     or len(data) > _MAX_ATOMIC_WRITE
@@ -124,7 +124,7 @@ class PipeStreams:
             os.close(shell)
 
     def receive(self, timeout: float) -> list[Chunk]:
-        """Wait for bytes; write what is queued meanwhile."""
+        """Wait for bytes, and write what is queued in the meantime."""
         with self._use_lock:
             if self.hung_up():
                 raise ChannelClosed("the sandbox has ended")
@@ -135,7 +135,7 @@ class PipeStreams:
                 else:
                     self._poll.unregister(self._input)
             chunks: list[Chunk] = []
-            # Rounded up: less than a millisecond would else be no wait, again and again.
+            # Round up: less than a millisecond would be no wait at all, again and again.
             for descriptor, _ in self._poll.poll(max(0, int(timeout * 1000 + 0.999))):
                 if descriptor == self._input:
                     self._flush()
@@ -148,15 +148,15 @@ class PipeStreams:
             return chunks
 
     def hung_up(self) -> bool:
-        """Whether the other ends are closed, as far as was seen by now."""
+        """Whether the other ends are closed, as far as this is known."""
         return self._closed or not self._open
 
     def read_output(self) -> bytes | None:
-        """Return what is in the pipe of the keeper's output; nothing lies in between."""
+        """Return what is in the pipe of the keeper's output, which is all that was printed."""
         with self._use_lock:
             if self._closed or self._output not in self._open:
                 raise ChannelClosed("the sandbox has ended")
-            # No more than is there now: a background job may print endlessly.
+            # Not more than is there now: a background job may print endlessly.
             count = readable_bytes(self._output)
             return os.read(self._output, count) if count else b""
 
@@ -181,14 +181,14 @@ class PipeStreams:
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
-            # What the sandbox has still sent, perhaps why it ended, is read first.
+            # First read what the sandbox still sent, which may be the reason why it ended.
             self._outgoing.clear()
 
     def close(self, last: bytes = b"") -> None:
         """Close the pipes; the keeper's input ends, and with it the sandbox.
 
         Args:
-            last: a line that is written to the keeper before, if its pipe has room.
+            last: a line that is written to the keeper first, if its pipe has room.
         """
         if not self._closed:
             self._closed = True
@@ -201,7 +201,7 @@ class PipeStreams:
                 self._close_all()
 
     def close_copies(self) -> None:
-        """Close a forked child's copies; the sandbox stays its parent's."""
+        """Close the copies in a forked child; the sandbox remains its parent's."""
         if not self._closed:
             self._closed = True
             self._close_all()

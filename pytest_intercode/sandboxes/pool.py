@@ -1,9 +1,9 @@
-"""All starts of sandboxes, in one order: what agents wait for, then gold's, then what comes next.
+"""Starts all sandboxes, in one order: what agents wait for, then gold's, then what comes next.
 
-Starting a container takes 50 to 150 ms, most of it waiting for the engine, and an engine that is
-asked for many at once does all of them slower. So a few threads start whatever is needed most;
+Starting a container takes 50 to 150 ms, most of it waiting for the engine, and an engine that gets
+many requests simultaneously is slower at all of them. So a few threads start what is needed most;
 while agents think, that is what is expected next. A sandbox is used once: each episode gets a fresh
-one, and speed comes from starting early.
+one, and starting early makes it fast.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pytest_intercode.sandboxes.stock import Order, Stock
 __all__ = ["RUN_IS_OVER", "Pool", "fill"]
 
 _CLOSE_TIMEOUT = 10.0
-"""Seconds that starts have to end when the pool closes; the engine ends what is left."""
+"""Seconds that starts may take to end when the pool closes; the engine ends the rest."""
 
 _FILL_TIMEOUT = 60.0  # seconds
 
@@ -34,7 +34,7 @@ def fill(sandbox: Sandbox, archive: bytes, command: str) -> None:
     """Unpack an archive in a sandbox, and run one of our commands.
 
     Raises:
-        SandboxError: it does not take it.
+        SandboxError: the unpacking or the command fails.
     """
     sandbox.unpack(archive)
     failed, output = sandbox.admin(command, _FILL_TIMEOUT)
@@ -43,12 +43,12 @@ def fill(sandbox: Sandbox, archive: bytes, command: str) -> None:
 
 
 class Pool:
-    """Starts sandboxes, before they are asked for where it can.
+    """Starts sandboxes, if possible before they are asked for.
 
     Args:
-        launcher: the backend; it says how many starts at the same time are good for it.
-        size: how many sandboxes may be idle at a time. How many are, depends on the demand.
-        slots: what bounds the starts of several processes together.
+        launcher: the backend; it reports how many simultaneous starts are useful.
+        size: how many sandboxes may be idle at a time. How many are idle depends on the demand.
+        slots: bounds the starts of several processes together.
     """
 
     def __init__(self, launcher: Launcher, size: int = 32, *, slots: Slots | None = None) -> None:
@@ -61,15 +61,15 @@ class Pool:
         self._numbers = itertools.count(1)
         self._latest = 0  # the number of the last call of `expect`
         self._threads: list[threading.Thread] = []
-        self._waiting = 0  # of them, those that are about to start something
+        self._waiting = 0  # the threads that are about to start something
 
     # -- for episodes
 
     def expect(self, specs: Iterable[SandboxSpec]) -> None:
-        """Say what will be asked for from now on, in order; other idle sandboxes are closed.
+        """Note what will be asked for from now on, in order, and close other idle sandboxes.
 
-        What an episode that has begun is about to ask for may be among it or not; what was ordered
-        already must not. Of calls at the same time, the one that began last counts.
+        What an episode that has begun is about to ask for may be included; what was ordered already
+        must not be. Of simultaneous calls, the one that began last counts.
 
         Args:
             specs: no more is taken from it than may be idle until the next call.
@@ -86,7 +86,7 @@ class Pool:
 
     @property
     def lacks(self) -> bool:
-        """Whether it is time to say what will be asked for."""
+        """Whether it is time to call :meth:`expect` again."""
         with self._changed:
             return self._stock.lacks(time.monotonic())
 
@@ -94,8 +94,8 @@ class Pool:
         """Ask for a fresh sandbox without waiting for it.
 
         Args:
-            spec: which.
-            urgent: the caller waits for it; else it comes after all that are urgent.
+            spec: the spec of the sandbox.
+            urgent: the caller waits for it; else it comes after all urgent orders.
 
         Raises:
             SandboxError: the pool is closed.
@@ -110,7 +110,7 @@ class Pool:
         return order
 
     def cancel(self, order: Order) -> None:
-        """Take an order back, and its sandbox if that was not taken yet."""
+        """Cancel an order, and keep its sandbox for others if that was not taken yet."""
         if order.is_over:
             return
         with self._changed:
@@ -152,36 +152,37 @@ class Pool:
     # -- starters
 
     def _wake(self) -> None:
-        """Start and wake as many starters as there is work for; with the lock held."""
+        """Start and wake as many starters as there is work for; call this with the lock held."""
         if not self._closed.is_set() and len(self._threads) < self._launcher.starters:
             free = len(self._threads) - self._stock.starting
             lacking = len(self._stock.next_starts(time.monotonic())) - free
             for _ in range(min(lacking, self._launcher.starters - len(self._threads))):
                 name = f"intercode-pool-{len(self._threads) + 1}"
-                # A daemon: a process that forgets to close the pool ends all the same, and its
-                # sandboxes with it.
+                # A daemon: a process that forgets to close the pool ends nevertheless, and its
+                # sandboxes end with it.
                 thread = threading.Thread(target=self._work, name=name, daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as error:  # the machine has no room for it
-                    # Those that run do the work; without one, nobody would ever.
+                    # The running starters do the work; without any, nobody ever would.
                     for order in self._stock.clear() if not self._threads else ():
                         order.fail(SandboxError(f"no sandbox can be started: {error}"))
                     break
                 self._threads.append(thread)
-        self._changed.notify()  # who finds something to do wakes the next one
+        self._changed.notify()  # a starter that finds work wakes the next one
 
     def _work(self) -> None:
         while True:
             with self._changed:
                 current_time = time.monotonic()
-                # First, and after the end, too: whoever closes the pool wants all of them closed,
-                # and more hands are faster.
+                # First, and even after the end: whoever closes the pool wants them all closed, and
+                # several threads are faster.
                 surplus = self._stock.take_surplus(current_time)
                 if surplus is None:
                     if self._closed.is_set():
                         return
-                    # One at a time waits for a slot; the next one does when that has got it.
+                    # One thread at a time waits for a slot; when it has the slot, the next one
+                    # waits.
                     limit = 1 if self._slots else len(self._threads)
                     if self._waiting >= min(limit, len(self._stock.next_starts(current_time))):
                         surplus_time = self._stock.next_surplus()
@@ -191,7 +192,7 @@ class Pool:
                         continue
                     self._waiting += 1
                 self._changed.notify()
-            # Without the lock, as either takes a while.
+            # Without the lock, as both take a while.
             if surplus is None:
                 self._start()
             else:
@@ -199,7 +200,7 @@ class Pool:
                     surplus.close()
 
     def _start(self) -> None:
-        """Start what is needed most, as soon as there is a slot for it."""
+        """Start what is needed most, as soon as a slot is free."""
         slot: int | None = None
         problem: BaseException | None = None
         try:
@@ -207,7 +208,7 @@ class Pool:
                 slot = self._slots.take(self._closed)
         except OSError as error:
             problem = SandboxError(f"the slots that bound how many sandboxes start: {error}")
-        # Chosen only now: what is needed most may have changed while we waited for the slot.
+        # Chosen only now: what is needed most may have changed during the wait for the slot.
         with self._changed:
             self._waiting -= 1
             specs = [] if self._closed.is_set() else self._stock.next_starts(time.monotonic())
@@ -234,8 +235,8 @@ class Pool:
             problem = error
         with self._changed:
             if problem is not None:
-                # A sandbox that could not be filled is still here, and is closed below as one that
-                # came after the end is.
+                # A sandbox that could not be filled still exists, and is closed below, like one
+                # that starts after the end.
                 self._stock.failed(spec, problem)
             elif sandbox is not None and not self._closed.is_set():
                 self._stock.started(spec, sandbox, began, time.monotonic())

@@ -1,8 +1,8 @@
-"""Programs of this machine in a folder that runs in any Linux sandbox of the same processor.
+"""Programs of this machine, in a folder that runs in any Linux sandbox of the same processor.
 
-A program is copied with its shared libraries and their loader, which a wrapper starts by its path;
-so nothing of an image's own C library is used. Packages come from pip and npm, which the user has,
-for any platform. Programs for another platform than this machine's are those of ``workshop.py``.
+A program is copied with its shared libraries and their loader, and a wrapper starts the loader by
+its path, so nothing of an image's own C library is used. Packages come from pip and npm, which the
+user has, for any platform. For another platform than this machine's, see ``workshop.py``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 EXCLUDED = ("test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "site-packages")
-"""What of Python's standard library is of no use in a sandbox."""
+"""Parts of Python's standard library that are of no use in a sandbox."""
 
 _LIBRARY = re.compile(r"(?:=>\s*)?(/\S+)\s+\(0x")
 _INSTALL_TIMEOUT = 1800.0  # seconds
@@ -40,12 +40,12 @@ _NO_PIP_CHECK = "--disable-pip-version-check"
 _MARK = re.compile(r"^(?:ERROR: |npm (?:error|ERR!) ?)")
 _MAX_REASONS = 4  # rows of an error that are shown
 _MAX_ROW_LENGTH = 160  # characters of such a row
-# npm has Node's names, where they are others than those of images.
+# npm uses Node's names; these differ from those of images.
 _NPM_PROCESSORS = {"amd64": "x64", "386": "ia32", "ppc64le": "ppc64"}
-_OLDEST_GLIBC = 5  # the minor version of the oldest that wheels name, manylinux1's
+_OLDEST_GLIBC = 5  # the oldest minor version that wheels name, that of manylinux1
 _OLD_WHEELS = ("manylinux2014", "manylinux2010", "manylinux1", "linux")
-# pip chooses wheels for another platform, and reads conditions such as `sys_platform == "linux"` by
-# its own, which nothing else tells it.
+# pip can choose wheels for another platform, but evaluates conditions such as
+# `sys_platform == "linux"` for its own, and has no option for that.
 _PIP = """\
 import json
 import sys
@@ -61,13 +61,13 @@ sys.exit(main())
 
 
 def own_platform() -> Platform | None:
-    """Return this machine's platform; None where its programs are not Linux's."""
+    """Return this machine's platform; None if it does not run Linux."""
     return platform_of_machine(platform.machine()) if IS_LINUX else None
 
 
 @dataclass(frozen=True)
 class LinuxPython:
-    """A Python that packages are installed for.
+    """A Python for which packages are installed.
 
     Attributes:
         platform: its platform.
@@ -85,7 +85,7 @@ class LinuxPython:
         return ".".join(self.version.split(".")[:2])
 
     def wheel_arguments(self) -> list[str]:
-        """Return what pip is to be told to choose wheels for it, the newest first."""
+        """Return the arguments with which pip chooses wheels for it, the newest first."""
         machine, (_, minor) = self.platform.machine, map(int, self.glibc.split(".")[:2])
         tags = [f"manylinux_2_{number}" for number in range(minor, _OLDEST_GLIBC - 1, -1)]
         words = [f"--platform={tag}_{machine}" for tag in (*tags, *_OLD_WHEELS)]
@@ -94,7 +94,7 @@ class LinuxPython:
         return [*words, "--implementation=cp", f"--python-version={self.version}"]
 
     def markers(self) -> dict[str, str]:
-        """Return what conditions of requirements are read by (PEP 508)."""
+        """Return the values for evaluating conditions of requirements (PEP 508)."""
         return {
             "implementation_name": "cpython",
             "implementation_version": self.version,
@@ -116,7 +116,7 @@ def install_wheels(
     """Install packages of PyPI into a folder; no code of theirs is run.
 
     Args:
-        purpose: for messages, what they are for.
+        purpose: what they are for, in messages.
         requirements: the packages, as pip writes them.
         target: the folder.
         python: the Python that they are for; None for this process's.
@@ -151,10 +151,10 @@ def npm_processor(platform: Platform) -> str:
 def install_npm_packages(
     purpose: str, packages: Sequence[str], target: Path, platform: Platform | None = None
 ) -> None:
-    """Install packages of npm, of which no code is run.
+    """Install packages of npm; no code of theirs is run.
 
     Args:
-        purpose: for messages, what they are for.
+        purpose: what they are for, in messages.
         packages: the packages, as npm writes them.
         target: the folder that gets ``node_modules``.
         platform: the platform that they are for, with glibc; None for this machine's.
@@ -172,11 +172,11 @@ def run_installer(purpose: str, *words: str) -> None:
     """Run pip or npm.
 
     Args:
-        purpose: for the message, what it is run for.
+        purpose: what it is run for, in the message.
         words: ``pip`` or ``npm``, and the arguments.
 
     Raises:
-        FetchError: it is not there, or failed; the message has its last words.
+        FetchError: it is not installed, or failed; the message has its last lines.
     """
     program, *arguments = words
     line = [sys.executable, "-m", "pip", *arguments, _NO_PIP_CHECK]
@@ -189,7 +189,7 @@ def run_installer(purpose: str, *words: str) -> None:
 
 
 def _run(label: str, line: Sequence[str]) -> None:
-    """Run a command that installs something; its messages begin with a label."""
+    """Run a command that installs something; its error messages begin with a label."""
     try:
         result = subprocess.run(
             line, capture_output=True, text=True, timeout=_INSTALL_TIMEOUT, stdin=subprocess.DEVNULL
@@ -201,11 +201,11 @@ def _run(label: str, line: Sequence[str]) -> None:
 
 
 def find_reason(errors: str, output: str = "") -> str:
-    """Return in one line why pip or npm failed.
+    """Return why pip or npm failed, in one line.
 
     Args:
         errors: what it wrote to its standard error.
-        output: what it wrote to its standard output, where pip names what contradicts each other.
+        output: what it wrote to its standard output, where pip reports conflicts.
     """
     rows = [row.strip() for row in errors.splitlines() if row.strip()]
     marked = [_MARK.sub("", row) for row in rows if _MARK.match(row)]
@@ -223,7 +223,7 @@ def find_reason(errors: str, output: str = "") -> str:
 
 
 def write_program(path: Path, text: str) -> None:
-    """Write a script that anybody may run."""
+    """Write a script that every user may execute."""
     path.write_text(text, "utf-8")
     path.chmod(0o755)
 
@@ -234,7 +234,7 @@ def copy_python(target: Path, mount_path: str, programs: Iterable[Path] = ()) ->
     Args:
         target: the folder to make; ``bin/python3`` starts it.
         mount_path: where a sandbox will see that folder.
-        programs: further programs that are put into ``bin``, which find their libraries there.
+        programs: further programs that are put into ``bin``, and find their libraries there.
 
     Raises:
         FetchError: it cannot be copied.
@@ -296,7 +296,7 @@ def _end(part: Path, target: Path) -> None:
 
 
 def write_wrapper(path: Path, mount_path: str, program: str) -> None:
-    """Write what starts a copied program by its own loader, in a sandbox that sees it there."""
+    """Write a script that starts a copied program with its own loader at its mount path."""
     write_program(
         path,
         f'#!/bin/sh\nexec {mount_path}/lib/ld.so --library-path {mount_path}/lib --argv0 "$0" '
@@ -314,9 +314,9 @@ def _copy_libraries(programs: Sequence[Path], part: Path, purpose: str) -> None:
 
 
 def _find_libraries(programs: Iterable[Path]) -> set[Path]:
-    """Return the shared libraries that programs need, and those that these need.
+    """Return the shared libraries of programs, and the libraries that these need.
 
-    There are none where this machine has no ``ldd``.
+    The result is empty if this machine does not have ``ldd``.
     """
     libraries: set[Path] = set()
     with contextlib.suppress(FileNotFoundError):

@@ -1,8 +1,8 @@
 """The command channel to a Python interpreter instead of a shell.
 
-The keeper, the marker, the limits and the kill are those of ``channel.py``. What differs: an action
-is one line with a Python literal; a running action is interrupted first, so that the interpreter
-keeps what it knows; and a new interpreter knows nothing of the one before.
+The keeper, the marker, the limits and the kill are those of ``channel.py``. The differences: an
+action is one line with a Python literal; a running action is interrupted first, so that the
+interpreter keeps its state; and a new interpreter has no state of the previous one.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ __all__ = ["PythonChannel"]
 _INTERRUPT_TIMEOUTS = (0.1, 0.3, 0.6)  # seconds that an action has after each KeyboardInterrupt
 _START_TIMEOUT = 10.0  # seconds, on a busy machine
 
-# Our copy of the builtins is taken before the agent can change them. The empty entry of the path
-# is the current directory, whose modules must not take the place of the standard library's here.
+# Our copy of the builtins is made before the agent can change them. The empty entry of the path is
+# the current directory, whose modules must not replace those of the standard library here.
 _START_SCRIPT = (
     "import sys; sys.path[:] = filter(None, sys.path); "
     "exec(compile({text}, '<worker>', 'exec'), "
@@ -34,8 +34,8 @@ class PythonChannel(Channel):
 
     python = True
     _workdir = "/"
-    _count = 0  # actions so far, by which tracebacks name them
-    _dead = False  # the interpreter was not there any more when it was last waited for
+    _count = 0  # actions so far, for their names in tracebacks
+    _dead = False  # the interpreter had died when it was last waited for
 
     def _start(self, workdir: str) -> None:
         self._workdir = workdir
@@ -53,7 +53,7 @@ class PythonChannel(Channel):
                 return
             if self._interrupted.is_set():  # no action is run any more, so none is needed
                 return
-            # A bomb that an earlier action left behind may have taken its place.
+            # A fork bomb of an earlier action may have taken its place.
             self._keeper.kill_all()
         raise SandboxError("the sandbox starts no Python interpreter (it needs python3)")
 
@@ -75,13 +75,13 @@ class PythonChannel(Channel):
     def _stop(self, nonce: str, output: Output, reason: str) -> bool:
         if reason != "cancelled":
             for seconds in _INTERRUPT_TIMEOUTS:
-                # Every time again: os.system() ignores it while its command runs.
+                # Again each time: os.system() ignores the signal while its command runs.
                 self._keeper.send(f"I {nonce}".encode())
                 if self._wait_for_answer(nonce, output, seconds):
-                    # Once more, for what it started between the signal and its end.
+                    # Once more, for processes that it started between the signal and its end.
                     self._keeper.send(f"I {nonce}".encode())
-                    # Some of a bomb stays: what an earlier action left is not killed, and the
-                    # interpreter, whose children they are, does not wait for them.
+                    # Some of a fork bomb stays: processes of earlier actions are not killed, and
+                    # the interpreter, whose children they are, does not wait for them.
                     if self._keeper.wait_for_room():
                         return False
                     break

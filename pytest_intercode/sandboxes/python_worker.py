@@ -1,13 +1,13 @@
 """The interpreter of a python sandbox: reads actions, runs them in one namespace, answers.
 
-Its text is sent into the sandbox and run there (see ``python_channel.py``); on the host nothing of
-it runs. It is the agent's own interpreter, so nothing here can be hidden from the agent: code that
-writes to the descriptor of answers by itself deceives only its own agent. Grading does
-not trust this process.
+Its text is sent into the sandbox and run there (see ``python_channel.py``); nothing of it runs on
+the host. It is the agent's own interpreter, so nothing here can be hidden from the agent: code that
+writes to the descriptor of the answers deceives only its own agent. Grading does not trust this
+process.
 
-An action is compiled and run as in a REPL: what is defined stays, and where the last statement is
-an expression, its value is shown. Builtins and functions are taken before the agent's first action,
-so that an agent that redefines them does not break these lines.
+An action is compiled and run as in a REPL: definitions stay, and if the last statement is an
+expression, its value is shown. Builtins and functions are saved before the agent's first action, so
+that an agent that redefines them does not break these lines.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Interpreter:
         main = types.ModuleType("__main__")
         sys.modules["__main__"] = main
         self.names = vars(main)
-        # Else they would see ours, which are a copy.
+        # Else the code would see our builtins, which are a copy.
         self.names["__builtins__"] = builtins
         self.defined: list[str] = []
         self._count = count
@@ -58,10 +58,10 @@ class Interpreter:
         """Run one action; return 1 if it raised, else 0."""
         self._count += 1
         name = f"<action {self._count}>"
-        # Without a time of its file, linecache keeps it, though there is no such file.
+        # An entry without a modification time stays in linecache, although there is no such file.
         linecache.cache[name] = (len(source), None, source.splitlines(True), name)
         process = _getpid()
-        _set_handler(_SIGINT, self._interrupt)  # the action before may have set another
+        _set_handler(_SIGINT, self._interrupt)  # an earlier action may have set another
         status = 0
         try:
             self._interruptible = True
@@ -77,13 +77,13 @@ class Interpreter:
         finally:
             self._interruptible = False
         _flush()
-        if _getpid() != process:  # a child that the action forked must not go on as another driver
+        if _getpid() != process:  # a child that the action forked must not serve actions too
             _leave(status)
         return status
 
     def _compile(self, source: str, name: str) -> list[types.CodeType]:
         flags = ast.PyCF_ONLY_AST | self._flags
-        # True: `from __future__ import annotations` of this text is not the action's.
+        # True: do not inherit `from __future__ import annotations` from this text.
         tree: ast.Module = compile(source, name, "exec", flags, True)
         self.defined += [node.name for node in tree.body if isinstance(node, _DEFINITIONS)]
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
@@ -98,7 +98,7 @@ class Interpreter:
 
     def _interrupt(self, *_: object) -> None:
         if self._interruptible:
-            self._interruptible = False  # once: a second one might hit the lines above
+            self._interruptible = False  # only once: a second one might hit the handlers above
             raise KeyboardInterrupt
 
 
@@ -106,7 +106,7 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BaseException:  # the agent's own stream, or none
+        except BaseException:  # the agent's own stream, or not a stream
             pass
 
 
@@ -131,7 +131,7 @@ def _remove_own_frames(report: Any, visited: set[int]) -> None:
         return
     visited.add(id(report))
     frames = [frame for frame in report.stack or () if frame.filename != FILE]
-    # Without a stack the line "Traceback ..." is left out, as Python does for its own mistakes.
+    # Without a stack the line "Traceback ..." is left out, as Python does for its own errors.
     report.stack = traceback.StackSummary.from_list(frames) if frames else None
     for cause in (
         report.__cause__,
@@ -142,9 +142,9 @@ def _remove_own_frames(report: Any, visited: set[int]) -> None:
 
 
 def _make_module(interpreter: Interpreter) -> types.ModuleType:
-    """Return the module by which the host runs its own code next to the agent's.
+    """Return the module with which the host runs its own code next to the agent's.
 
-    That code sees neither the agent's names nor what the agent made of the builtins.
+    That code sees neither the agent's names nor the agent's changes to the builtins.
     """
     scope: dict[str, Any] = {
         "__builtins__": dict(vars(builtins)),
@@ -153,7 +153,7 @@ def _make_module(interpreter: Interpreter) -> types.ModuleType:
     }
 
     def run(source: str, request: str) -> None:
-        """Run a text, if there is one, and give its function ``main`` an expression's value."""
+        """Run a text, if there is one, and pass an expression's value to its function ``main``."""
         if source:
             exec(compile(source, FILE, "exec"), scope)
         scope["main"](eval(request, scope))
@@ -180,7 +180,7 @@ def main(workdir: str, nonce: str, count: int) -> None:
         os.chdir(workdir)
         folder = os.path.normpath(workdir)  # as it was asked for, whatever links are on the way
     except OSError:
-        pass  # the answer shows it
+        pass  # the answer reports it
     _answer(nonce, 0, folder)
     with os.fdopen(CONTROL, "rb", closefd=False) as control:
         for line in control:
@@ -189,7 +189,7 @@ def main(workdir: str, nonce: str, count: int) -> None:
             try:
                 status = interpreter.run(eval(literal))
             except KeyboardInterrupt:
-                pass  # in the moment between the action and its answer
+                pass  # between the action and its answer
             _answer(nonce, status)
     _leave(0)
 

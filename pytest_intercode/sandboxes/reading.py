@@ -1,7 +1,7 @@
-"""How much of a sandbox's disk is read for grading, and the digest of a file's content.
+"""Limits for reading a sandbox's disk for grading, and the digest of a file's content.
 
-An agent decides how many files it leaves, how large, and whether they change while they are read.
-So every reading has limits, and ends when its sandbox is ended. Opens nothing by itself.
+An agent decides how many files it leaves, how large they are, and whether they change while they
+are read. So every reading has limits, and ends when its sandbox ends. This module opens nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ZEROS = bytes(_BLOCK_SIZE)
 
 @dataclass(frozen=True)
 class GradingLimits:
-    """What is read at most of one sandbox, each time that it is graded.
+    """The limits of what is read of one sandbox, each time that it is graded.
 
     Attributes:
         entries: files and folders, beyond those that were there at the mark.
@@ -43,7 +43,7 @@ class GradingLimits:
 
 
 SETUP_LIMITS = GradingLimits(2_000_000, 1024**3, 64 * 1024**3, 120.0)
-"""The limits for what a task itself brings: its image and its setup."""
+"""The limits for the parts that come from the task: its image and its setup."""
 
 
 def _never() -> bool:
@@ -51,11 +51,11 @@ def _never() -> bool:
 
 
 class Reading:
-    """One reading of a sandbox's files, which keeps to its limits.
+    """One reading of a sandbox's files, which enforces its limits.
 
     Args:
         limits: the limits.
-        stopped: whether the sandbox was ended meanwhile.
+        stopped: returns whether the sandbox was ended in the meantime.
 
     Every method raises UngradableState when a limit is exceeded, and SandboxError when the reading
     was stopped.
@@ -74,7 +74,7 @@ class Reading:
         self._deadline = time.monotonic() + self.limits.seconds
 
     def spare(self, entries: int, names: int) -> None:
-        """Leave out entries that were there before."""
+        """Do not count entries that existed before."""
         self._entries += entries
         self._names += names
 
@@ -89,11 +89,11 @@ class Reading:
         return max(0.1, self._deadline - time.monotonic())
 
     def max_listing(self, entry: int) -> int:
-        """Return the bytes of a listing of all that is left, with so many for each entry."""
+        """Return the maximum bytes of a listing of what is left, at ``entry`` bytes for each."""
         return 4 * self._names + entry * self._entries
 
     def check(self) -> None:
-        """Go on only while there is time."""
+        """Raise if the time is up, or the sandbox was ended."""
         if self._stopped():
             raise SandboxError("the sandbox was ended while its files were read")
         if time.monotonic() > self._deadline:
@@ -155,17 +155,17 @@ def path_parts(path: str) -> list[str]:
 
 
 def digest_of(descriptor: int, size: int, reading: Reading) -> str:
-    """Return a digest of a file's content, in hexadecimal; equal contents have equal ones.
+    """Return a digest of a file's content, in hexadecimal; equal contents have equal digests.
 
-    Up to :data:`WHOLE` bytes it is the SHA-256 of the bytes. Of a longer file it is that of its
-    size and of its blocks of 256 KiB that are not all zeros, with their places: whether zeros are
-    written or are a hole makes no difference, and holes need not be read.
+    Up to :data:`WHOLE` bytes, it is the SHA-256 of the bytes. For a longer file, it is the SHA-256
+    of its size and of its blocks of 256 KiB that are not all zeros, with their offsets: whether
+    zeros are written or are a hole makes no difference, and holes need not be read.
 
     Args:
         descriptor: the file, open for reading, at its start.
-        size: its size; what is appended meanwhile is not read. So there is an end to it even if
+        size: its size; what is appended in the meantime is not read. So the reading ends even if
             it is not a file any more, but a pipe.
-        reading: what is read counts here.
+        reading: counts what is read.
     """
     if size <= WHOLE:
         reading.content(size)
@@ -185,7 +185,7 @@ def digest_of(descriptor: int, size: int, reading: Reading) -> str:
 
 
 def _next_data(descriptor: int, offset: int) -> int:
-    """Return the next place from ``offset`` on where a file has data; -1 if there is none."""
+    """Return the next offset, from ``offset`` on, where a file has data; -1 if there is none."""
     try:
         return os.lseek(descriptor, offset, os.SEEK_DATA)
     except OSError as error:

@@ -1,15 +1,15 @@
-"""The filter of system calls, for every backend: one table of what sandboxes may ask for.
+"""The filter of system calls, for all backends: one table of what sandboxes may call.
 
-Whatever the table does not name is refused: with EPERM, or with ENOSYS where the C library then
-falls back to an older call, and where a call is newer than the table. bubblewrap takes the table as
-a program for the kernel (:func:`program`), Docker as a profile (:func:`profile`).
+Calls that are not in the table are refused: with EPERM, or with ENOSYS if the C library then falls
+back to an older call, or if the call is newer than the table. bubblewrap takes the table as a
+program for the kernel (:func:`program`), Docker as a profile (:func:`profile`).
 
 The table is narrower than Docker's own profile. A new user namespace would give a sandbox's root
-all capabilities again, over itself, and with them a large part of the kernel to try its luck on; so
-namespaces and mounts are refused, and with them keys, programs for the kernel, memory policies and
-32-bit calls. Tracing is allowed, for debuggers: the kernel keeps it from what has more rights. Of
-sockets, only families that a network namespace separates can be made: those of virtual machines
-(AF_VSOCK) reach the hypervisor from any namespace.
+all capabilities over itself again, and with them a large part of the kernel to attack. So
+namespaces and mounts are refused, and also keys, programs for the kernel, memory policies and
+32-bit calls. Tracing is allowed, for debuggers: the kernel protects processes with more rights from
+it. Only those socket families are allowed that a network namespace separates: sockets of virtual
+machines (AF_VSOCK) reach the hypervisor from any namespace.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["ALLOWED", "CONDITIONS", "NEWEST", "Term", "numbers", "profile", "pro
 class Term(NamedTuple):
     """A condition on one argument: it equals ``value`` in the bits of ``mask``.
 
-    The kernel takes the arguments in question as 32 bits, and what is above them is not compared.
+    The kernel takes these arguments as 32 bits, and higher bits are not compared.
     """
 
     argument: int
@@ -37,7 +37,7 @@ class Term(NamedTuple):
 
 
 Rule = tuple[Term, ...]
-"""Terms that all have to hold."""
+"""Terms that must all hold."""
 
 # name:number on x86_64:number on aarch64
 _TABLE = (
@@ -114,7 +114,7 @@ _TABLE = (
     # the machine
     "uname:63:160 sysinfo:99:179 getrandom:318:278 "
 )
-# Allowed where one of their rules holds, see CONDITIONS; and refused with ENOSYS.
+# Allowed if one of their rules holds, see CONDITIONS; below: refused with ENOSYS.
 _CONDITIONAL = (
     "clone:56:220 ioctl:16:29 personality:135:92 prlimit64:302:261 socket:41:198 socketpair:53:199"
 )
@@ -132,22 +132,22 @@ def _parse_table(text: str) -> dict[str, tuple[int | None, ...]]:
 
 
 ALLOWED = _parse_table("".join(_TABLE))
-"""Calls that are allowed whatever their arguments, with their numbers."""
+"""Calls that are allowed with any arguments, with their numbers."""
 
 _OTHERS = _parse_table(f"{_CONDITIONAL} {_ABSENT}")
 
 NEWEST = 466
-"""The newest call that the table knows; the kernel numbers new calls alike on all machines."""
+"""The newest call in the table; the kernel gives new calls the same number on all machines."""
 
 # -- conditions
 
 _NAMESPACES = 0x7E020000  # the flags of clone that make namespaces; clone3 has them in memory
-# Linux, 32 bits shown by uname, its old version numbers, both, and a question.
+# Linux, 32 bits shown by uname, its old version numbers, both, and a query.
 _PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
-# TIOCSTI types on a terminal, TIOCLINUX on the console; TIOCSETD loads drivers for a terminal.
+# TIOCSTI types on a terminal, TIOCLINUX on the console; TIOCSETD loads terminal drivers.
 _TERMINAL_CONTROL = {0x5412, 0x541C, 0x5423}
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
-_TYPE = 0xF  # the rest of a socket's type are flags
+_TYPE = 0xF  # the other bits of a socket's type are flags
 _STREAM, _DATAGRAM = 1, 2
 _TCP, _UDP, _ICMP, _ICMP6 = 6, 17, 1, 58
 # Addresses and routes, other sockets (ss), audit (useradd opens it), devices (udev).
@@ -163,9 +163,9 @@ def _inet(family: int, echo: int) -> Iterator[Rule]:
 def _all_but(
     argument: int, values: Iterable[int], prefix: int = 0, bit: int = 31
 ) -> Iterator[Rule]:
-    """Return rules for an argument that has none of some values: all prefixes of no such value."""
+    """Return rules that hold if an argument has none of some values."""
     # Terms are equalities, so all other values are described by their prefixes, from the highest
-    # bit down: where none of the values has a prefix, one rule is for all that have it.
+    # bit down: if none of the values has a prefix, one rule covers every value that has it.
     matching = {value for value in values if value >> (bit + 1) == prefix >> (bit + 1)}
     if not matching:
         yield (Term(argument, prefix, 0xFFFFFFFF >> (bit + 1) << (bit + 1)),)
@@ -178,7 +178,7 @@ CONDITIONS: dict[str, tuple[Rule, ...]] = {
     "clone": ((Term(0, 0, _NAMESPACES),),),
     "ioctl": tuple(_all_but(1, _TERMINAL_CONTROL)),
     "personality": tuple((Term(0, value),) for value in _PERSONALITIES),
-    # One's own limits: those of the keeper would be its end.
+    # Only a process's own limits: changing those of the keeper would end it.
     "prlimit64": ((Term(0, 0),),),
     "socket": (
         (Term(0, _UNIX),),
@@ -188,14 +188,14 @@ CONDITIONS: dict[str, tuple[Rule, ...]] = {
     ),
     "socketpair": ((Term(0, _UNIX),),),
 }
-"""Calls that are allowed where one of their rules holds."""
+"""Calls that are allowed if one of their rules holds."""
 
 
 def numbers(machine: str) -> dict[str, int]:
-    """Return the calls that a machine has, of all that the table names.
+    """Return the numbers of the calls in the table, for those that a machine has.
 
     Args:
-        machine: the machine's name, as ``uname -m`` has it.
+        machine: the machine's name, as ``uname -m`` prints it.
     """
     column = _MACHINES[machine]
     call_numbers = {name: columns[column] for name, columns in (ALLOWED | _OTHERS).items()}
@@ -212,7 +212,7 @@ def profile() -> str:
     for name, rules in CONDITIONS.items():
         for rule in rules:
             terms = [
-                # What it calls the value is the mask.
+                # Docker names these the other way round: its value is the mask.
                 {"index": index, "op": "SCMP_CMP_MASKED_EQ", "value": mask, "valueTwo": value}
                 for index, value, mask in rule
             ]
@@ -252,7 +252,7 @@ def _runs(values: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def _rule(rule: Rule) -> list[bytes]:
-    """Return steps that allow the call if all terms hold, and else go on after themselves."""
+    """Return steps that allow the call if all terms hold, and else continue after themselves."""
     steps = [_step(_RETURN, _ALLOW)]
     for index, value, mask in reversed(rule):
         test = [_step(_LOAD, _ARGUMENTS + 8 * index)]  # the lower half, on little-endian machines
@@ -263,10 +263,10 @@ def _rule(rule: Rule) -> list[bytes]:
 
 
 def program(machine: str = "") -> bytes:
-    """Return the filter for this machine, or nothing where its calls are not known to us.
+    """Return the filter for this machine; empty if the numbers of its calls are not known.
 
     Args:
-        machine: the machine's name, as ``uname -m`` has it.
+        machine: the machine's name, as ``uname -m`` prints it.
     """
     machine = machine or platform.machine()
     if machine not in _MACHINES:
@@ -274,16 +274,16 @@ def program(machine: str = "") -> bytes:
     calls = numbers(machine)
     steps = [_step(_LOAD, _ARCHITECTURE), _step(_EQUAL, _AUDIT[machine], 1, 0)]
     steps += [_refuse(errno.ENOSYS), _step(_LOAD, _NUMBER)]
-    # The kernel finds out once, for each call, whether it is allowed without a look at its
-    # arguments; how long the way here is does not matter.
+    # The kernel determines once, for each call, whether it is allowed whatever its arguments, so
+    # the number of steps up to here does not matter.
     for first, last in _runs(number for name, number in calls.items() if name in ALLOWED):
         steps += [_step(_AT_LEAST, first, 0, 2), _step(_ABOVE, last, 1, 0), _step(_RETURN, _ALLOW)]
     for name, rules in CONDITIONS.items():
         block = [step for rule in rules for step in _rule(rule)] + [_refuse(errno.EPERM)]
-        # The distance of a jump on a condition fits into a byte; that of a block need not.
+        # The distance of a conditional jump has to fit into a byte; the length of a block may not.
         steps += [_step(_EQUAL, calls[name], 1, 0), _step(_JUMP, len(block)), *block]
     for name in _parse_table(_ABSENT):
         steps += [_step(_EQUAL, calls[name], 0, 1), _refuse(errno.ENOSYS)]
-    # This is also where a call of x86_64's other numbers ends, which begin at 1 << 30.
+    # x86_64's alternative call numbers, which begin at 1 << 30, end here, too.
     steps += [_step(_ABOVE, NEWEST, 0, 1), _refuse(errno.ENOSYS), _refuse(errno.EPERM)]
     return b"".join(steps)

@@ -1,9 +1,9 @@
-"""A bound on what several processes do at the same time: slots, which are locks of files.
+"""A bound on what several processes do at the same time: slots, which are file locks.
 
-Workers of pytest-xdist share one engine, and start no more sandboxes at once than a single process
-would. The locks belong to an open file, so the kernel frees a slot when its holder dies. Those who
-wait form a queue by tickets, which are locked files too: without it, a process that gives a slot
-back would have it again before another has looked.
+Workers of pytest-xdist share one engine, and together start no more sandboxes simultaneously than a
+single process would. A lock belongs to an open file, so the kernel frees a slot when its holder
+dies. Waiting processes form a queue by tickets, which are locked files too: without it, a process
+that gives a slot back would take it again before another process has checked.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from pytest_intercode.system.platform import try_lock, unlock
 
 __all__ = ["Slots"]
 
-_POLL_INTERVAL = 0.01  # seconds between two looks
+_POLL_INTERVAL = 0.01  # seconds between two checks
 
 
 class Slots:
     """Slots that processes of one machine share by sharing a file.
 
-    Next to it they make files whose names are its own with an ending: ``.slot-N`` for each slot,
+    They make files next to it, whose names are its name with an ending: ``.slot-N`` for each slot,
     which stay, and ``.ticket-N`` for each that waits.
 
     Args:
-        file: the file; it is there, and holds the number of tickets drawn so far.
+        file: the file; it exists, and holds the number of tickets drawn so far.
         count: how many slots there are; the same in all processes.
     """
 
     def __init__(self, file: Path, count: int) -> None:
         self._folder, self._name = file.parent, file.name
-        self._prefix = str(file)  # paths made with pathlib take as long as all else
+        self._prefix = str(file)  # making a path with pathlib takes as long as all the rest
         self._count = count
         self._open: set[int] = set()
         close_in_children(self)
@@ -57,7 +57,8 @@ class Slots:
                 slot = self._lock_slot()
                 if slot is not None:
                     return slot
-            # It is held before the counter is let go: whoever has a later one surely sees it.
+            # Hold the ticket before releasing the counter: then every later ticket's holder sees
+            # it.
             ticket = self._acquire(f"{self._prefix}.ticket-{number}", os.O_RDWR | os.O_CREAT)
             try_lock(ticket)
         finally:
@@ -73,14 +74,14 @@ class Slots:
         self._release(slot)
 
     def close_copies(self) -> None:
-        """Close a forked child's copies; the slots stay its parent's."""
+        """Close the copies in a forked child; the slots remain its parent's."""
         for descriptor in self._open:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
         self._open = set()
 
     def _wait_turn(self, number: int, stop: threading.Event) -> int | None:
-        """Return a slot when nobody waits who has drawn an earlier ticket."""
+        """Return a slot as soon as no process with an earlier ticket waits."""
         while not stop.is_set():
             if self._is_first(number) and (slot := self._lock_slot()) is not None:
                 return slot
@@ -88,14 +89,14 @@ class Slots:
         return None
 
     def _is_first(self, number: int) -> bool:
-        """Whether no earlier ticket is held; the file of one whose holder died is removed."""
+        """Whether no earlier ticket is held; remove the files of tickets whose holders died."""
         for earlier in sorted(ticket for ticket in self._tickets() if ticket < number):
             try:
                 ticket = self._acquire(f"{self._prefix}.ticket-{earlier}", os.O_RDWR)
-            except FileNotFoundError:  # it was let go just now
+            except FileNotFoundError:  # it was released just now
                 continue
             try:
-                # It can be locked only if its holder has died, or lets go of it just now.
+                # It can be locked only if its holder has died, or is just releasing it.
                 if not try_lock(ticket):
                     return False
                 self._remove_ticket(earlier)
@@ -104,7 +105,7 @@ class Slots:
         return True
 
     def _tickets(self) -> list[int]:
-        """Return the numbers of the tickets that are there."""
+        """Return the numbers of the existing tickets."""
         prefix = f"{self._name}.ticket-"
         names = os.listdir(self._folder)  # noqa: PTH208  a hundred times in a second
         return [int(name[len(prefix) :]) for name in names if name.startswith(prefix)]
@@ -121,7 +122,7 @@ class Slots:
         return None
 
     def _acquire(self, path: str, flags: int) -> int:
-        """Open a file of which a forked child is to have no copy."""
+        """Open a file that forked children must not inherit."""
         descriptor = os.open(path, flags, 0o600)
         self._open.add(descriptor)
         return descriptor

@@ -5,7 +5,7 @@ saved after each action that may have changed them. Saving them takes ten times 
 action does. A line of programs, whose words bash does not expand except for names of files, changes
 nothing of the kind, unless a function, an alias or a trap is behind one of the words.
 
-An action that hides its effects causes no harm: an agent deceives nobody but itself, as its next shell
+An action that hides its effects does no harm: an agent deceives only itself, as its next shell
 lacks what the last action changed.
 """
 

@@ -1,8 +1,8 @@
-"""What a pool has, what it should have, and which order gets it: the bookkeeping, without threads.
+"""The books of a pool: what it has, what it should have, and which order gets it; no threads.
 
-No sandbox is reserved before it has started. Whenever something can be started,
-:meth:`Stock.next_starts` says what is needed most, by the orders and the idle sandboxes of that
-moment; and a sandbox that has started goes to the first order for its spec.
+No sandbox is reserved before it has started. Whenever a sandbox can be started,
+:meth:`Stock.next_starts` returns what is needed most, from the orders and the idle sandboxes at
+that moment. A sandbox that has started goes to the first order for its spec.
 """
 
 from __future__ import annotations
@@ -20,25 +20,24 @@ from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 __all__ = ["GRACE_PERIOD", "MIN_STOCK", "Demand", "Order", "Stock"]
 
 GRACE_PERIOD = 2.0
-"""Seconds in which a sandbox is still kept that was expected until a moment ago: the item that it
-was for has begun, and will ask for it."""
+"""Seconds for which a sandbox is kept that was expected until a moment ago: the item that it was
+for has begun, and will ask for it."""
 
 MIN_STOCK = 4
-"""The smallest stock. Two items of two sandboxes: enough for an agent that thinks, and for what was
-not observed."""
+"""The smallest stock: two items with two sandboxes each. That is enough for an agent that thinks,
+and for requests that were not observed."""
 
 _MARGIN = 1.25
-_MAX_TAKEN = 8  # sandboxes between two calls that say what is expected
+_MAX_TAKEN = 8  # sandboxes taken between two calls of `Pool.expect`
 _RECENT_PERIOD = 30.0  # seconds
-_WEIGHT = 0.2  # of the latest start in the average
+_WEIGHT = 0.2  # weight of the latest start in the average
 
 
 class Demand:
-    """How many sandboxes should be idle, from how they were asked for and how long starts take.
+    """How many sandboxes should be idle, from past requests and the time that starts take.
 
-    A stock covers what is asked for while its replacement starts. So it is as large as the most
-    that were asked for, recently, within the time of one start. Times are in seconds, of any one
-    clock.
+    A stock covers what is asked for while its replacement starts. So its size is the highest recent
+    number of requests within the time of one start. Times are in seconds, of any one clock.
 
     Args:
         max_idle: the largest stock.
@@ -46,9 +45,9 @@ class Demand:
 
     def __init__(self, max_idle: int) -> None:
         self._max_idle = max_idle
-        self._start = 0.25  # the time of a start, until one is observed
+        self._start = 0.25  # the time of a start, until one is measured
         self._requests: deque[float] = deque()  # within the time of a start
-        self._peaks: deque[tuple[float, int]] = deque()  # falling; the first is the highest
+        self._peaks: deque[tuple[float, int]] = deque()  # in falling order; the first is highest
 
     def record_request(self, now: float) -> None:
         """Note that a sandbox was asked for."""
@@ -56,7 +55,7 @@ class Demand:
         while self._requests[0] < now - self._start:
             self._requests.popleft()
         count = len(self._requests)
-        # An earlier peak that is not higher can never be the highest any more.
+        # An earlier peak that is not higher can never become the highest.
         while self._peaks and self._peaks[-1][1] <= count:
             self._peaks.pop()
         self._peaks.append((now, count))
@@ -81,11 +80,11 @@ class Order:
     """A sandbox that was asked for.
 
     Attributes:
-        spec: which.
-        urgent: its caller has nothing else to do than to wait for it.
+        spec: the spec of the sandbox.
+        urgent: its caller does nothing but wait for it.
         number: orders of equal urgency are served in the order of their numbers.
         since: when it was asked for.
-        host: the Docker host of the sandbox that was waited for; empty for this machine's engine.
+        host: the Docker host of the sandbox, after the wait; empty for this machine's engine.
     """
 
     def __init__(
@@ -102,11 +101,11 @@ class Order:
         self._error: BaseException | None = None
 
     def wait(self) -> Sandbox:
-        """Wait for the sandbox and take it; once.
+        """Wait for the sandbox and take it; call this only once.
 
         Raises:
             SandboxError: it could not be started, was cancelled, or the run is over.
-            EngineUnavailable: the backend has gone.
+            EngineUnavailable: the backend is gone.
         """
         try:
             self._done.wait()
@@ -124,12 +123,12 @@ class Order:
         self.urgent = True
 
     def cancel(self) -> None:
-        """Give up: a waiting thread gets a ``SandboxError``. Does nothing once it was taken."""
+        """Give up: a waiting thread gets a ``SandboxError``. Does nothing after :meth:`take`."""
         self._pool.cancel(self)
 
     @property
     def is_over(self) -> bool:
-        """Whether its sandbox was taken, or it failed: nothing more becomes of it."""
+        """Whether its sandbox was taken, or it failed, so that it does not change any more."""
         return self._done.is_set() and not self._filled
 
     # -- for the pool
@@ -140,12 +139,12 @@ class Order:
         self._done.set()
 
     def fail(self, error: BaseException) -> None:
-        """Say why there is none."""
+        """Report why there is no sandbox."""
         self._error = self._error or error
         self._done.set()
 
     def take(self) -> Sandbox | None:
-        """Return what :meth:`fill` got and was not taken yet; of several callers, one gets it."""
+        """Return the sandbox from :meth:`fill`, once; None for further callers."""
         try:
             return self._filled.pop()
         except IndexError:
@@ -153,10 +152,10 @@ class Order:
 
 
 class Stock:
-    """The books of one pool, which calls with its lock held. Times are of any one clock.
+    """The books of one pool, which calls this with its lock held. Times are of any one clock.
 
     Args:
-        max_idle: how many sandboxes may be idle at a time. How many are, depends on the demand.
+        max_idle: how many sandboxes may be idle at a time. How many are idle depends on the demand.
     """
 
     def __init__(self, max_idle: int) -> None:
@@ -175,11 +174,11 @@ class Stock:
         return self._starting.total()
 
     def useful(self, now: float) -> int:
-        """Return how many need be expected: what is to be idle, and what is taken meanwhile."""
+        """Return how many to expect: those to be idle, and those taken until the next call."""
         return min(self._max_idle, self._demand.stock(now) + _MAX_TAKEN)
 
     def lacks(self, now: float) -> bool:
-        """Whether too few are expected for what is to be idle."""
+        """Whether fewer are expected than should be idle."""
         return len(self._expected) < self._demand.stock(now)
 
     # -- what is asked for
@@ -205,20 +204,21 @@ class Stock:
             self._orders.remove(order)
 
     def next_starts(self, now: float) -> list[SandboxSpec]:
-        """Return what is to be started in addition to what is being started, most urgent first."""
+        """Return what to start in addition to what is being started, most urgent first."""
         specs = []
-        # What is being started goes to the orders first, as :meth:`put` has it; no order waits for
-        # a spec of which one is idle.
+        # What is being started goes to the orders first, as in :meth:`put`; no order waits for a
+        # spec with an idle sandbox.
         available = self._starting.copy()
         for order in self._queue():
             if available[order.spec] > 0:
                 available[order.spec] -= 1
             else:
                 specs.append(order.spec)
-        # What is left of them, and what is idle, counts for what is expected.
+        # The rest of these, and the idle ones, count for what is expected.
         available.update({spec: len(idle) for spec, idle in self._idle.items()})
         room = self._demand.stock(now) - available.total()
-        # Some of it is for items that have begun and are about to ask; they are expected no more.
+        # Some of them are for items that have begun and are about to ask, and are not expected any
+        # more.
         available.subtract(spec for _, spec in self._recent)
         for spec in self._expected:
             if room <= 0:
@@ -244,7 +244,7 @@ class Stock:
         self._demand.started(now - (began if order is None else order.since))
 
     def failed(self, spec: SandboxSpec, problem: BaseException) -> None:
-        """Fail the first order for it. If there is none, start its like only when it is ordered."""
+        """Fail the first order for it. If there is none, start the spec only when it is ordered."""
         self._starting -= Counter([spec])
         order = self._next_order(spec)
         if order is None:
@@ -262,7 +262,7 @@ class Stock:
         return order
 
     def take_surplus(self, now: float) -> Sandbox | None:
-        """Return a sandbox that is expected no more, if there is one."""
+        """Return a sandbox that is not expected any more, if there is one."""
         self._recent = [recent for recent in self._recent if recent[0] > now]
         if not self._idle:
             return None
@@ -284,11 +284,11 @@ class Stock:
         return dropped
 
     def next_surplus(self) -> float | None:
-        """Return when there may be a surplus though nothing happens; None for never."""
+        """Return when there may be a surplus even if nothing happens; None for never."""
         return min(expiry for expiry, _ in self._recent) if self._idle and self._recent else None
 
     def clear(self) -> list[Order]:
-        """Expect nothing any more, so that all is surplus; return the orders that wait."""
+        """Expect nothing any more, so that everything is surplus; return the waiting orders."""
         orders, self._orders = self._orders, []
         self._expected, self._recent = [], []
         return orders
@@ -305,7 +305,7 @@ class Stock:
         return order
 
     def _no_longer_expect(self, spec: SandboxSpec) -> None:
-        # The recent one first: the item that asks now is probably the one that it was kept for.
+        # The recent one first: the item that asks now is probably the one for which it was kept.
         for index, (_, recent) in enumerate(self._recent):
             if recent == spec:
                 del self._recent[index]

@@ -1,4 +1,4 @@
-"""Folders of a sandbox, walked and read from the outside.
+"""Walk and read the folders of a sandbox from outside.
 
 Every folder is opened relative to its parent and never through a link, so that nothing in the
 sandbox can lead the walk out of it.
@@ -27,18 +27,18 @@ REPLACED = (
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
     *(errno.EINVAL, errno.ENXIO, errno.EAGAIN, errno.ESTALE, errno.ESPIPE),
 )
-"""The errors where an entry is taken away, or becomes of another type, after it was looked at."""
+"""The errors if an entry is removed, or changes its type, after its status was read."""
 
 
 class Walker:
     """The way from a folder down to one below it, step by step and through no link.
 
-    A few of the folders in between stay open, and no more, however deep it goes: the others are
-    opened once more, from the top.
+    Only a few of the folders on the way stay open, however deep it goes; the others are opened
+    again, from the top, when they are needed.
 
     Args:
-        top: the path of the folder that it begins at.
-        parent: a descriptor of the folder that a relative path begins at.
+        top: the path of the folder at which it begins.
+        parent: a descriptor of the folder that a relative path is relative to.
     """
 
     def __init__(self, top: str, parent: int | None = None) -> None:
@@ -47,14 +47,14 @@ class Walker:
         self._folders: list[int | None] = []  # None for one that was closed again
 
     def here(self) -> int:
-        """Return the folder that the way leads to."""
+        """Return the current folder."""
         if not self._folders:
             return self._top
         last = self._folders[-1]
         return self._reopen() if last is None else last
 
     def enter(self, name: str) -> int:
-        """Go on to a folder in the present one, and return it."""
+        """Go to a folder in the current one, and return it."""
         inner = os.open(name, _FOLDER, dir_fd=self.here())
         self._parts.append(name)
         self._folders.append(inner)
@@ -69,7 +69,7 @@ class Walker:
             self._parts.pop()
 
     def go(self, path: str) -> int:
-        """Go on to a folder below the present one, and return it."""
+        """Go to a folder below the current one, and return it."""
         for part in path_parts(path):
             self.enter(part)
         return self.here()
@@ -77,13 +77,13 @@ class Walker:
     def entries(
         self, skipped: Set[str], reading: Reading
     ) -> Iterator[tuple[str, str, os.stat_result]]:
-        """Yield path, name and status of all below the top; a folder comes before what is in it.
+        """Yield path, name and status of everything below the top; a folder precedes its entries.
 
-        Meanwhile the way leads to the folder that was yielded, or that the entry is in.
+        At each entry, the current folder is the entry itself if that is a folder, else its folder.
 
         Args:
             skipped: paths that are left out.
-            reading: what is read counts here.
+            reading: counts what is read.
         """
         stack = [("", self._names("", reading))]
         while stack:
@@ -107,10 +107,10 @@ class Walker:
                     stack[-1] = child, self._names(child, reading)
             except OSError as error:
                 if error.errno not in REPLACED:
-                    raise  # else a process in the container changes it now
+                    raise  # else, a process in the container is changing it
 
     def _names(self, path: str, reading: Reading) -> Iterator[str]:
-        """Return the names in the present folder, whose path is ``path``."""
+        """Return the names in the current folder, whose path is ``path``."""
         names = os.listdir(self.here())  # noqa: PTH208
         reading.entry((len(path) + 1) * len(names) + sum(map(len, names)), len(names))
         return iter(names)
@@ -147,10 +147,10 @@ def make_entry(status: os.stat_result, content: str = "") -> Entry:
 
 
 def read_entry(folder: int | None, name: str, status: os.stat_result, reading: Reading) -> Entry:
-    """Return an entry of a folder, with its content.
+    """Return the entry for a name in a folder, with its content.
 
     Raises:
-        OSError: it was taken away meanwhile, or cannot be read.
+        OSError: it was removed in the meantime, or cannot be read.
         UngradableState: a limit of the reading is exceeded, or a process holds a lease on it.
     """
     content = ""
@@ -169,11 +169,11 @@ def read_entry(folder: int | None, name: str, status: os.stat_result, reading: R
 
 
 def _open_file(name: str, folder: int | None) -> int:
-    """Open a file without waiting for anybody.
+    """Open a file without waiting for another process.
 
     Raises:
-        UngradableState: a process in the container holds a lease on it. The file is there, and must
-            not pass for one that is gone.
+        UngradableState: a process in the container holds a lease on the file. It exists, and must
+            not look as if it did not.
     """
     try:
         return os.open(name, _FILE, dir_fd=folder)

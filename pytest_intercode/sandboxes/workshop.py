@@ -1,8 +1,9 @@
 """Linux programs for another platform than this machine's, in a folder that runs in any sandbox.
 
-What :mod:`~pytest_intercode.sandboxes.portable` takes from this machine, where it runs Linux on the
-same processor, is taken from a sandbox of that platform here: Debian's Python and C library, by the
-Dockerfile of the environment ``bash``. No program of another platform is run on this machine.
+If this machine runs Linux on the platform's processor, :mod:`~pytest_intercode.sandboxes.portable`
+copies programs from it. Else, this module copies them from a sandbox of that platform: Debian's
+Python and C library, by the Dockerfile of the environment ``bash``. No program for another platform
+is run on this machine.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _STEP_TIMEOUT = 600.0  # seconds for one step, which may run under emulation
 _INPUT = "/var/tmp/intercode-input"
 _STAGE = "/var/tmp/intercode-stage"
 
-# What both steps begin with: a folder as `copy_program` makes it, and what copies libraries there.
+# Both steps begin with this: a folder as `copy_program` makes it, and a function for libraries.
 _BEGIN = r"""
 set -eu
 rm -rf "$stage"
@@ -86,14 +87,14 @@ copy_libraries "$input"
 
 
 class Workshop:
-    """A sandbox of a platform, from which programs are taken; a context, which ends it.
+    """A sandbox of a platform, from which programs are copied; a context that ends it.
 
     Args:
         settings: where sandboxes come from.
         platform: the platform.
-        purpose: for messages, what the programs are for.
+        purpose: what the programs are for, in messages.
 
-    Every method raises FetchError where there is no such sandbox, or where a step fails in it.
+    Every method raises FetchError if there is no such sandbox, or if a step fails in it.
     """
 
     def __init__(self, settings: SandboxSettings, platform: Platform, purpose: str) -> None:
@@ -117,11 +118,11 @@ class Workshop:
         Args:
             target: the folder to make; ``bin/python3`` starts it.
             mount_path: where a sandbox will see that folder.
-            programs: names of further programs that are put into ``bin``, which find their
-                libraries there.
+            programs: names of further programs that are put into ``bin``, and find their libraries
+                there.
 
         Returns:
-            What packages are to be installed for.
+            The Python for which packages are to be installed.
         """
         variables = {"excluded": " ".join(EXCLUDED), "programs": " ".join(programs)}
         self._stage(_PYTHON, variables, target)
@@ -134,7 +135,7 @@ class Workshop:
             raise FetchError(f"{self._label}: its Python has no glibc: {facts!r:.80}") from None
 
     def copy_program(self, path: Path, name: str, target: Path, mount_path: str) -> None:
-        """Copy a program of this machine's disk that is for the platform, with its libraries.
+        """Copy a program for the platform from this machine's disk, with its libraries.
 
         Args:
             path: the program.
@@ -164,7 +165,7 @@ class Workshop:
             raise FetchError(f"{self._label}: {error}") from None
 
     def _started(self) -> Sandbox:
-        """Return the sandbox, which is started the first time."""
+        """Return the sandbox, and start it the first time."""
         if self._sandbox is None:
             provider = SandboxProvider(self._settings)
             self._resources.callback(provider.close)
@@ -194,7 +195,7 @@ class Workshop:
                 file.write(content)
                 file.flush()
                 part = target.with_name(f"{target.name}.part")
-                shutil.rmtree(part, ignore_errors=True)  # of one that was interrupted
+                shutil.rmtree(part, ignore_errors=True)  # left by a copy that was interrupted
                 part.mkdir()
                 unpack_archive(Path(file.name), part)
         part.rename(target)

@@ -1,6 +1,6 @@
-"""The program that reads a sandbox's files from within it, as it is sent there.
+"""The program that reads a sandbox's files from inside, in the form that is sent there.
 
-``lister.c`` says what it does; ``scripts/build-lister`` makes the others of it.
+``lister.c`` describes what it does; ``scripts/build-lister`` builds the other files from it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from importlib import resources
 __all__ = ["MACHINES", "escape_program", "program"]
 
 MACHINES = ("aarch64", "x86_64")
-"""The machines that there is one for."""
+"""The machines for which there is a program."""
 
 _PLAIN = frozenset(b"%+,-./:;<=>?@^_~ ") | frozenset(
     byte for byte in range(128) if chr(byte).isalnum()
@@ -26,5 +26,5 @@ def program(machine: str) -> bytes:
 
 @cache
 def escape_program(machine: str) -> bytes:
-    """Return the program for one of the machines as ``printf %b`` of bash takes it."""
+    """Return the program for one of the machines, escaped for bash's ``printf %b``."""
     return "".join(map(_WORDS.__getitem__, program(machine))).encode("ascii")
