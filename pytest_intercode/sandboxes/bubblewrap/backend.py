@@ -33,7 +33,7 @@ class BubblewrapBackend(EngineBackend):
         return None if self.settings.rootfs is None else "--intercode-rootfs is given"
 
     def problem(self) -> str:
-        """Return why it is not there, or is too old."""
+        """Return why bubblewrap is not available, or that it is too old."""
         if not IS_LINUX:
             return _OTHER_SYSTEM
         from pytest_intercode.sandboxes.bubblewrap.process import find_program
@@ -47,8 +47,8 @@ class BubblewrapBackend(EngineBackend):
     def describe(self, problem: str) -> Iterator[Fact]:
         """Yield its version, and which limits sandboxes have.
 
-        The process that would start sandboxes is begun and ended, as nothing else shows whether the
-        kernel lets it.
+        This begins and ends the process that would start sandboxes, as nothing else shows whether
+        the kernel allows it.
         """
         if problem:
             yield Fact(self.name, problem, "problem")
@@ -74,7 +74,7 @@ class BubblewrapBackend(EngineBackend):
             yield Fact(f"{self.name} limits", text, "note")
 
     def check(self, options: Mapping[str, str]) -> None:
-        """See that the root file system is a folder, and the platform this machine's."""
+        """Check that the root file system is a folder, and the platform is this machine's."""
         rootfs = self.settings.rootfs
         if "rootfs" in options and rootfs is not None and not rootfs.is_dir():
             raise ConfigurationError(f"{options['rootfs']}={rootfs}: there is no such folder")

@@ -1,7 +1,7 @@
-"""Control groups, where we may make some: memory, processes and processor time of a sandbox.
+"""Control groups, where we may make them, for a sandbox's memory, processes and processor time.
 
-With the first version, each kind of limit has a hierarchy of its own; with the second there is one,
-in which a group has either processes or groups below it, so that ours are made next to our own.
+In version 1, each kind of limit has a hierarchy of its own. In version 2, there is one hierarchy,
+in which a group has either processes or groups below it, so ours are made next to our own group.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pytest_intercode.system.platform import process_identity
 __all__ = ["ControlGroup", "ControlGroups", "remove_all"]
 
 _PREFIX = "pytest-intercode"
-_PERIOD = 100_000  # microseconds, in which a quota of processor time may be used
+_PERIOD = 100_000  # microseconds; a quota of processor time is for this period
 _MOUNTS = "/proc/self/mountinfo"
 _OWN_GROUPS = "/proc/self/cgroup"
 
@@ -32,15 +32,15 @@ class ControlGroup:
     """One sandbox's group, in each hierarchy."""
 
     def __init__(self) -> None:
-        self.folders: dict[str, Path] = {}  # by what is limited there; "" for everything
+        self.folders: dict[str, Path] = {}  # by the kind of limit; "" for all kinds
 
     def open_procs(self) -> list[int]:
-        """Open the files that a process writes to in order to enter."""
+        """Open the files that a process writes to in order to enter the group."""
         paths = [f"{folder}/cgroup.procs" for folder in self.folders.values()]
         return [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in paths]
 
     def open_count(self) -> int:
-        """Open the file that says how many processes there are."""
+        """Open the file with the current number of processes."""
         folder = self.folders.get("pids") or self.folders[""]
         return os.open(f"{folder}/pids.current", os.O_RDONLY | os.O_CLOEXEC)
 
@@ -49,7 +49,7 @@ class ControlGroup:
         pids, quota = limits.pids, int(limits.cpus * _PERIOD)
         for kind, folder in self.folders.items():
             if kind == "memory":
-                # In this order, as memory with swap may not be less than memory alone.
+                # In this order, as the limit of memory with swap may not be below that of memory.
                 _write_setting(folder, "memory.limit_in_bytes", memory)
                 _write_setting(folder, "memory.memsw.limit_in_bytes", memory, required=False)
             elif kind == "pids":
@@ -64,7 +64,7 @@ class ControlGroup:
                 _write_setting(folder, "cpu.max", f"{quota} {_PERIOD}", required=False)
 
     def remove(self) -> bool:
-        """Remove it; return whether it is gone, which takes the end of all its processes."""
+        """Remove it; return whether it is gone, which requires the end of all its processes."""
         for kind, folder in list(self.folders.items()):
             try:
                 folder.rmdir()
@@ -77,11 +77,11 @@ class ControlGroup:
 
 
 class ControlGroups:
-    """Makes groups.
+    """Makes control groups.
 
     Args:
-        mounts: the list of mounts, as ``/proc/self/mountinfo`` has it.
-        own_groups: the groups of this process, as ``/proc/self/cgroup`` has them.
+        mounts: the list of mounts, in the format of ``/proc/self/mountinfo``.
+        own_groups: the groups of this process, in the format of ``/proc/self/cgroup``.
     """
 
     def __init__(self, mounts: str | None = None, own_groups: str | None = None) -> None:
@@ -102,12 +102,12 @@ class ControlGroups:
         return bool(self._first_hierarchies or self._second_folder)
 
     def patterns(self, owner: int) -> list[str]:
-        """Return patterns of the folders of all the groups that were made for a process here."""
+        """Return patterns for the folders of all groups that were made here for a process."""
         pattern = f"{self._name(owner)}.*"
         return [f"{glob.escape(str(parent))}/{pattern}" for parent in self._parents().values()]
 
     def make(self, owner: int) -> ControlGroup:
-        """Make a group without limits, for a process that :meth:`sweep` asks for."""
+        """Make a group without limits, on behalf of a process that :meth:`sweep` checks for."""
         self._count += 1
         if owner not in self._names:
             self._names[owner] = self._name(owner)
@@ -131,21 +131,21 @@ class ControlGroups:
         )
 
     def _name(self, owner: int) -> str:
-        """Return how the names of this run's groups begin."""
+        """Return the prefix of the names of this run's groups."""
         started = process_identity(owner)
         return f"{_PREFIX}.{self._process_namespace}.{owner}.{started}.{self._run_id}"
 
     def sweep(self) -> int:
         """Remove the groups of processes that are gone; return how many there were.
 
-        Those of another namespace of processes, of a container say, are left alone: the number of
-        a process says nothing here.
+        Groups from another PID namespace, such as a container's, are left alone: the number of a
+        process means nothing here.
         """
         removed = 0
         for parent in self._parents().values():
             for folder in parent.glob(f"{_PREFIX}.{self._process_namespace}.[0-9]*.*.*.*"):
                 owner, started = folder.name.split(".")[2:4]
-                # The number alone says nothing: it may be another process's by now.
+                # The number alone is not enough: another process may have it by now.
                 if process_identity(int(owner)) != started:
                     with contextlib.suppress(OSError):
                         folder.rmdir()
@@ -154,7 +154,7 @@ class ControlGroups:
 
 
 def remove_all(groups: list[ControlGroup], seconds: float) -> list[ControlGroup]:
-    """Remove groups whose processes are about to end; return those that stay."""
+    """Remove groups whose processes are about to end; return those that remain."""
     limit = time.monotonic() + seconds
     while (
         groups := [group for group in groups if not group.remove()]
@@ -176,7 +176,7 @@ def _write_setting(folder: Path, name: str, value: object, required: bool = True
 
 
 def _process_namespace() -> str:
-    """Return the number of the namespace that the numbers of processes belong to."""
+    """Return the number of our PID namespace, to which the numbers of processes belong."""
     try:
         return str(Path("/proc/self/ns/pid").stat().st_ino)
     except OSError:
@@ -205,13 +205,13 @@ def _find_second_version(mounts: str, own_groups: str) -> Path | None:
             continue
         _, _, _, root, mount_point, *_ = words.split()
         own_group = _locate(mount_point, root, _find_own_path(own_groups, ""))
-        # Next to us, or below us where we are in the topmost group, which may have both.
+        # Next to us; or below us if we are in the topmost group, which may have both.
         parent = own_group if own_group == Path(mount_point) else own_group.parent
         control = parent / "cgroup.subtree_control"
         if not all(os.access(path, os.W_OK) for path in (parent, control, parent / "cgroup.procs")):
             continue
         if parent == Path(mount_point):
-            for kind in ("memory", "pids", "cpu"):  # one that is refused refuses the others, too
+            for kind in ("memory", "pids", "cpu"):  # separately: one refusal would fail all
                 _write_setting(parent, control.name, f"+{kind}", required=False)
         with contextlib.suppress(OSError):
             if {"memory", "pids"} <= set(control.read_text().split()):
@@ -228,6 +228,6 @@ def _find_own_path(own_groups: str, controller: str) -> str:
 
 
 def _locate(mount_point: str, root: str, path: str) -> Path:
-    """Return where a group is; what is mounted may be a part of the hierarchy only."""
+    """Return the folder of a group; only a part of the hierarchy may be mounted."""
     inner = path.removeprefix(root.rstrip("/")) if path.startswith(root) else "/"
     return Path(mount_point, inner.lstrip("/"))

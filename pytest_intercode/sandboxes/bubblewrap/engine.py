@@ -1,4 +1,4 @@
-"""The launcher of bubblewrap's sandboxes: no daemon, and no root where there need not be one."""
+"""The launcher of bubblewrap's sandboxes: without a daemon, and without root where possible."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from pytest_intercode.system.forks import MakingProcess
 __all__ = ["NAME_VARIABLE", "Bubblewrap"]
 
 NAME_VARIABLE = "INTERCODE_SANDBOX"
-"""Holds a sandbox's name among the variables that its first process began with."""
+"""The variable with a sandbox's name, in the initial environment of its first process."""
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # linux/capability.h
@@ -53,17 +53,17 @@ _CAPABILITY_NUMBERS = {
     **{"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETGID": 6},
     **{"SETUID": 7, "SETPCAP": 8},
 }
-_PREFORKED = 2  # processes that wait for a command: an episode takes two at once
-_MAX_TRIES = _PREFORKED + 2  # at a sandbox: each of these may be gone, and then their starter
-_STARTER_EXIT_TIMEOUT = 0.1  # seconds after which a starter that is killed is seen to have ended
+_PREFORKED = 2  # processes that wait for a command: an episode takes two together
+_MAX_TRIES = _PREFORKED + 2  # per sandbox: each of these may be gone, and then the starter
+_STARTER_EXIT_TIMEOUT = 0.1  # seconds within which a killed starter is known to have ended
 _MIN_DISK = 64 * 1024**2
-_UNPACK_SPEED = 1e6  # bytes in a second, at least, on a machine that is busy
-_MAX_REQUEST = 160_000  # bytes, less than the system takes as one message
+_UNPACK_SPEED = 1e6  # minimum bytes per second, on a busy machine
+_MAX_REQUEST = 160_000  # bytes, less than the system's limit for one message
 _NOT_SHARED = ("/usr/src", "/usr/local/src")
 
 
 def disk_size(limits: Limits) -> int:
-    """Return the bytes that all files of a sandbox may have together."""
+    """Return the bytes that all files of a sandbox together may have."""
     return max(_MIN_DISK, limits.file_size)
 
 
@@ -80,7 +80,7 @@ def _make_request(
     """Return the starter's request for a sandbox; see ``Starter._launch``.
 
     Raises:
-        SandboxError: it is too long to be sent.
+        SandboxError: the request is too long to be sent.
     """
     limits = spec.limits
     hostname = spec.hostname or name
@@ -97,8 +97,8 @@ def _make_request(
         "do": "launch",
         "prefork": 1,
         "argv": ["bash"],
-        # The keeper alone has the last one: for who looks at the list of processes outside, and
-        # nothing that two sandboxes could be distinguished by inside.
+        # Only the keeper has the last variable: it is for people who list processes outside, and
+        # nothing inside may distinguish two sandboxes.
         "variables": {**variables, **dict(spec.variables), NAME_VARIABLE: name},
         "hostname": hostname,
         "workdir": spec.workdir,
@@ -125,7 +125,7 @@ def _make_request(
 
 
 def _open_sockets(starter: StarterProcess, sandbox: BubblewrapSandbox, plan: Plan) -> list[int]:
-    """Open sockets in the network of a sandbox, which the starter may enter."""
+    """Open sockets in the network of a sandbox, which the starter can enter."""
     try:
         return starter.ask({"do": "sockets", **plan}, [sandbox.process])[1]
     except StarterLost:
@@ -139,18 +139,18 @@ class Bubblewrap:
 
     Args:
         hidden: folders of the host that no sandbox may see, wherever they are.
-        root: make sandboxes as root does; by default if we are root and may make control groups,
-            as nothing else limits how many processes root starts.
+        root: make sandboxes with root's rights; by default if we are root and may make control
+            groups, as nothing else limits how many processes root starts.
 
     Attributes:
-        grouped: control groups limit what a sandbox as a whole takes.
+        grouped: control groups limit what a sandbox uses as a whole.
 
     Raises:
         EngineUnavailable: sandboxes cannot be made here; the message says why.
     """
 
     starters = 4
-    grouped: bool  # for a check of types for another system, which does not read what follows
+    grouped: bool  # for type checks for another system, which skip the rest
 
     def __init__(self, hidden: Iterable[str] = (), root: bool | None = None) -> None:
         self._shared = shared([*_NOT_SHARED, *hidden])
@@ -162,13 +162,13 @@ class Bubblewrap:
         self.grouped = self._groups.usable and (root or os.geteuid() != 0)
         self._root = root
         self._next_groups: deque[ControlGroup | None] = deque()
-        self._layers: set[str] = set()  # that the starter has
+        self._layers: set[str] = set()  # those that the starter has
         self._layer_bases: dict[str, str] = {}  # images that are a layer over another one
         self._archives: dict[str, int] = {}  # descriptors of the archives that layers come from
         self._lock = threading.Lock()
         self._launching = threading.Lock()
         self._sandboxes: set[BubblewrapSandbox] = set()
-        # Of sandboxes that have ended, or are about to.
+        # Groups of sandboxes that have ended, or are about to.
         self._leaving_groups: list[ControlGroup] = []
         self._egress = Proxy()
         self._starter = self._start_starter()
@@ -194,11 +194,11 @@ class Bubblewrap:
                 os.close(descriptor)
 
     def _restart_starter(self, lost: StarterProcess) -> None:
-        """Begin another starter instead of one that was ended, or does not answer any more.
+        """Begin another starter in place of one that has ended, or does not answer any more.
 
-        The sandboxes of the lost one end with it.
+        The sandboxes of the lost starter end with it.
         """
-        with self._launching, self._lock:  # in the order of a launch
+        with self._launching, self._lock:  # in the same order as in a launch
             if self._starter is not lost:
                 return  # another thread did it
             lost.close()
@@ -210,7 +210,7 @@ class Bubblewrap:
 
     @property
     def owner(self) -> int | None:
-        """The user that everything in a sandbox belongs to; None if all users are known there."""
+        """The user that owns everything in a sandbox; None if all users are known there."""
         return None if self._starter.readable else os.geteuid() or NOBODY
 
     @property
@@ -219,10 +219,10 @@ class Bubblewrap:
         return self._starter.all_ids
 
     def launch(self, spec: SandboxSpec) -> BubblewrapSandbox:
-        """Start a sandbox; by another process, or another starter, where those are gone.
+        """Start a sandbox; if a waiting process or the starter is gone, try with another one.
 
         Raises:
-            SandboxError: it does not start, or the keeper did not answer.
+            SandboxError: it does not start, or its keeper does not answer.
         """
         with self._lock:
             self._leaving_groups = remove_all(self._leaving_groups, 0)
@@ -250,14 +250,14 @@ class Bubblewrap:
                 pid, descriptors, group, starter = self._start(spec, name, streams)
             finally:
                 streams.close_inside()
-            if len(descriptors) < 5 + len(self._base(spec.image)[1]):  # the system left some out
+            if len(descriptors) < 5 + len(self._base(spec.image)[1]):  # the system dropped some
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             if group is None:
-                # Only inside it counts what the sandbox has, and not what its user has.
+                # Inside, only the sandbox's own processes count, and not all those of its user.
                 streams.send(b"ulimit -u %d\n" % spec.limits.pids)
             elif starter.readable:
                 streams.past_keeper = pid, group.open_count()
-            # One that had only begun when its starter was killed may wait for it endlessly.
+            # A process that had only begun when its starter was killed may wait for it endlessly.
             streams.is_hopeless = starter.ended
             sandbox = BubblewrapSandbox(
                 name,
@@ -303,7 +303,8 @@ class Bubblewrap:
                 grouped=self.grouped,
                 all_ids=self.all_ids,
             )
-            # That of the process which has waited longest, as the starter takes that one.
+            # The group of the process that has waited longest, which is the one that the starter
+            # takes.
             group = self._next_groups[0]
             try:
                 if group is not None:
@@ -312,7 +313,8 @@ class Bubblewrap:
                 raise SandboxError(f"control groups: {error}") from None
             next_group = self._new_group()
             procs = next_group.open_procs() if next_group else []
-            # From here on each request takes a process that waits, and has another take its place.
+            # From here on, each request takes a waiting process, and has another one take its
+            # place.
             self._next_groups.append(next_group)
             self._next_groups.popleft()
             try:
@@ -326,14 +328,14 @@ class Bubblewrap:
         return int(answer["pid"]), descriptors, group, starter
 
     def sweep(self) -> int:
-        """Remove the control groups of runs that died; there is nothing else that could stay."""
+        """Remove the control groups of runs that died; nothing else can be left of them."""
         return self._groups.sweep()
 
     def close(self) -> None:
         """End every sandbox and the starter."""
         if not self._process.is_this:
             return
-        for sandbox in self.sandboxes():  # before the starter, for whose end nobody is at fault
+        for sandbox in self.sandboxes():  # before the starter, whose end is no fault
             sandbox.kill()
         self._starter.close()
         self._egress.close()
@@ -354,7 +356,7 @@ class Bubblewrap:
     # -- what a sandbox is made of
 
     def _lowers_shells(self, spec: SandboxSpec) -> bool:
-        """Whether shells get fewer rights than the keeper, as the keeper is not guarded itself."""
+        """Whether shells get fewer rights than the keeper, which the kernel does not guard."""
         return spec.guarded and not self.all_ids
 
     def _add_layers(self, spec: SandboxSpec) -> list[str]:
@@ -376,7 +378,7 @@ class Bubblewrap:
             return [*layers, name]
 
     def _base(self, image: str) -> tuple[str, list[str]]:
-        """Return what is below the layers of an image, and their names, topmost first."""
+        """Return the base below an image's layers, and the names of the layers, topmost first."""
         layers = []
         while image in self._layer_bases:
             layers.append(image)
@@ -384,12 +386,12 @@ class Bubblewrap:
         return image, layers
 
     def add_layer(self, name: str, archive: BinaryIO, base: str) -> None:
-        """Keep what a tar archive holds in memory: what an image adds to another one.
+        """Keep in memory what an image adds to another one, from a tar archive.
 
         Args:
-            name: what the image is called from then on.
+            name: the name of the image from then on.
             archive: the archive.
-            base: the image that the archive is laid over.
+            base: the image on top of which the archive is put.
         """
         archive.flush()
         with self._lock:
@@ -400,14 +402,14 @@ class Bubblewrap:
             with contextlib.suppress(StarterLost):
                 self._give("archive", name, archive.fileno())
                 is_lost = False
-            # From here on each starter is given it.
+            # From here on, every new starter gets the layer.
             self._layer_bases[name] = base
             self._archives[name] = os.dup(archive.fileno())
         if is_lost:
             self._restart_starter(starter)
 
     def _give(self, kind: str, name: str, descriptor: int) -> None:
-        """Give the starter a layer that it is to make of a file."""
+        """Give the starter a layer, as a file from which it is made."""
         os.lseek(descriptor, 0, os.SEEK_SET)
         seconds = os.fstat(descriptor).st_size / _UNPACK_SPEED
         self._starter.ask({"do": kind, "name": name}, [descriptor] * 3, seconds)
@@ -430,7 +432,7 @@ class Bubblewrap:
         self._remove_later(sandbox.group)
 
     def _remove_later(self, group: ControlGroup | None) -> None:
-        """Have a group removed when its processes have ended."""
+        """Have a group removed after its processes have ended."""
         if group is not None:
             with self._lock:
                 self._leaving_groups.append(group)

@@ -1,7 +1,8 @@
-"""The system that a sandbox sees when no other is given: those parts of the host's that are listed.
+"""The system that a sandbox sees by default: some parts of the host's, which are listed here.
 
-``/usr`` is the host's own, read-only. What else there is, is ours: empty folders, and of ``/etc``
-the files on a list that everybody may read. Users and groups are those that every Debian has.
+``/usr`` is the host's own, read-only. Everything else is made by us: empty folders, and those files
+of ``/etc`` that are on a list and that every user may read. Users and groups are Debian's default
+ones.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _FOLDERS = {
 }
 _LINKS = {"var/run": "/run", "var/lock": "/run/lock"}
 
-# What programs look for in /etc, and nothing that holds names, addresses, keys or passwords.
+# What programs look for in /etc; nothing with names, addresses, keys or passwords.
 _ETC = (
     *("alternatives", "apt/apt.conf.d", "apt/preferences.d", "apt/trusted.gpg.d", "adduser.conf"),
     *("bash.bashrc", "bindresvport.blacklist", "ca-certificates", "ca-certificates.conf"),
@@ -75,12 +76,12 @@ _SHADOW_GROUP = 42
 
 
 def skeleton(network: bool = False) -> bytes:
-    """Return all of the system but ``/usr``, and name servers for a network.
+    """Return the whole system except ``/usr``, with name servers if it has a network.
 
     Returns:
-        A line of JSON: a list of ``[path, mode, group, content]``, folders before what is in them,
-        with None for the content of a folder, the target of a link, or the length of a file. Then
-        the bytes of the files, one after another. Each run waits for it, and a tar archive of a
+        A line of JSON: a list of ``[path, mode, group, content]``, folders before their entries;
+        ``content`` is None for a folder, the target of a link, or the length of a file. Then the
+        bytes of the files, one after another. Each run waits for this, and a tar archive of a
         thousand entries, most of them links, takes four times as long to write and to unpack.
     """
     tree = _Tree()
@@ -107,7 +108,7 @@ def skeleton(network: bool = False) -> bytes:
 
 
 class _Tree:
-    """What a skeleton holds so far."""
+    """The entries of a skeleton so far."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, int, int, str | int | None]] = []
@@ -127,12 +128,12 @@ class _Tree:
             self.entries.append((name, mode, group, content))
 
     def copy(self, name: str) -> None:
-        """Add an entry of the host's, if there is one that everybody may read.
+        """Add an entry of the host's, if it exists and every user may read it.
 
-        A folder comes with what is in it, and with the one that it is in. A file with a URL that
-        has a password is left out.
+        A folder is added with its entries, and after its parent folder. A file that contains a URL
+        with a password is left out.
         """
-        with contextlib.suppress(OSError):  # it is not there, is being replaced, or cannot be read
+        with contextlib.suppress(OSError):  # it is missing, is being replaced, or cannot be read
             self._copy(name, f"/{name}")
 
     def _copy(self, name: str, path: str) -> None:
@@ -154,13 +155,13 @@ class _Tree:
 
 
 def shared(hidden: Iterable[str]) -> dict[str, list[str]]:
-    """Return the folders that are shared with the host, and which hidden folders are in each."""
+    """Return the folders that are shared with the host, and the hidden folders in each."""
     names = (name for name in _MERGED if Path("/", name).is_dir())
     folders = ["/usr", *(f"/{name}" for name in names if not Path("/", name).is_symlink())]
     covered: dict[str, list[str]] = {folder: [] for folder in folders}
     for path in sorted({os.path.realpath(folder) for folder in hidden}):
         for folder, inside in covered.items():
-            # In a folder that is covered already, it is not there any more.
+            # Inside a folder that is covered already, it does not exist any more.
             is_covered = any(path.startswith(f"{outer}/") for outer in inside)
             if path.startswith(f"{folder}/") and not is_covered and Path(path).is_dir():
                 inside.append(path)

@@ -1,8 +1,8 @@
-"""What takes the place of images: the host's system, or an unpacked root file system.
+"""The replacements for images: the host's system, or an unpacked root file system.
 
-One of our Dockerfiles may add to the host's system, as the databases of a suite. Its steps are then
-run in a sandbox; what they leave is kept as an archive in the user's cache, and in memory while a
-run uses it.
+One of our Dockerfiles may add to the host's system, such as the databases of a suite. Then its
+steps are run in a sandbox, and the result is kept as an archive in the user's cache, and in memory
+while a run uses it.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _LIMITS = Limits(memory=1024**3, cpus=2.0, pids=400, file_size=2 * 1024**3)
 _STEP_TIMEOUT = 600.0  # seconds for one step of a Dockerfile
 _SERVERS = ("mariadbd", "mysqld")
 _OUTPUT_FOLDER = "/run/out"
-# What is mounted there, or fresh in every sandbox.
+# Mount points, and what is new in every sandbox.
 _ARCHIVE_COMMAND = "tar --one-file-system -C / -cf {out}/layer.tar {excluded} ."
 _EXCLUDED = ("dev", "proc", "run", "sys", "tmp", "usr")
 _INSTALL = re.compile(r"apt-get install((?:\\\n|[^&|;\n])*)")
-# What a Dockerfile does that makes a Debian with some packages, and nothing else.
+# The steps of a Dockerfile that makes a Debian with some packages, and nothing else.
 _PLAIN = re.compile(
     r"ARG BASE=debian(?::\S+)?|FROM (?:debian(?::\S+)?|\$BASE|\$\{BASE\})"
     r"|RUN (?:(?:[A-Z_]+=\S+ )?(?:apt-get (?:update|install|clean)|rm) [^&|;$`]*(?:&& *|$))+",
@@ -61,16 +61,16 @@ _INSTALLED = re.compile(
 
 
 class Systems:
-    """Finds the system for what tasks name as image.
+    """Finds the system that replaces an image of a task.
 
     Args:
-        bundled: the folder of our own Dockerfiles; for these, the host's system is as good. For
-            others it is where they do nothing but install packages, and the host has them all.
-        rootfs: an unpacked root file system for all images; or a folder with one for each,
-            called as the Dockerfile is: ``bash`` for ``bash.Dockerfile``.
-        progress: called with one line for what a person should know.
+        bundled: the folder of our own Dockerfiles, for which the host's system will do. For other
+            Dockerfiles it will do if they only install packages, and the host has them all.
+        rootfs: an unpacked root file system for all images; or a folder with one for each, named
+            after the Dockerfile: ``bash`` for ``bash.Dockerfile``.
+        progress: called with one line for what the user should know.
         engine: runs those of our Dockerfiles that add to the host's system.
-        verbosity: -1 to have no builds reported.
+        verbosity: -1 to report no builds.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class Systems:
         self._bundled = bundled.resolve()
         self._rootfs = None if rootfs is None else rootfs.resolve()
         self._progress = progress or (lambda line: None)
-        self._lock = threading.Lock()  # guards what follows, for a moment
+        self._lock = threading.Lock()  # guards the attributes below, only briefly
         self._building: set[BubblewrapSandbox] = set()
         self._stopped = False
 
     def identity(self, name: str) -> str:
-        """Return what changes with the programs and settings of a system, as folders' times say."""
+        """Return what changes with a system's programs and settings: the times of its folders."""
         root = "/" if name.startswith(HOST) else name.partition("+")[0]
         parts = [name]
         for path in _IDENTITY_PATHS:
@@ -101,18 +101,18 @@ class Systems:
         return " ".join(parts)
 
     def pinned(self, name: str) -> str:
-        """Return nothing: what takes the place of an image comes from no registry."""
+        """Return nothing: these systems do not come from a registry."""
         return ""
 
     def resolve(self, source: ImageSource, purpose: str = "") -> str:
-        """Return the path of a root file system, or that the host's is to be used."""
+        """Return the path of a root file system, or the name that stands for the host's system."""
         name = self._find_base(replace(source, layers=()), purpose)
         for layer in source.layers:
             name = self._add_layer(name, layer)
         return name
 
     def describe(self, source: ImageSource, *, built: bool = True) -> Iterator[ImageFact]:
-        """Yield what takes the place of an image, or why nothing does."""
+        """Yield what replaces an image, or why nothing does."""
         name = source.name
         try:
             system = self._find_base(replace(source, layers=()), "", build=False)
@@ -135,7 +135,7 @@ class Systems:
         """Pull nothing: there is no registry of systems.
 
         Raises:
-            ImageError: nothing takes the place of the image.
+            ImageError: nothing can replace the image.
         """
         self._find_base(replace(source, layers=()), "", build=False)
 
@@ -163,15 +163,15 @@ class Systems:
         return name
 
     def _find_base(self, source: ImageSource, purpose: str, *, build: bool = True) -> str:
-        """Return what takes the place of an image.
+        """Return what replaces an image.
 
         Args:
             source: where the image comes from.
             purpose: the task that needs it.
-            build: a layer that is not there is built; else its name alone is returned.
+            build: build a layer that does not exist yet; else only return its name.
 
         Raises:
-            ImageError: nothing does.
+            ImageError: nothing can replace it.
         """
         name = _rootfs_name(source)
         own_platform = platform_of_machine(machine())
@@ -227,7 +227,7 @@ class Systems:
     def _provide_layer(
         self, engine: Bubblewrap, name: str, dockerfile: Path, context: bytes, purpose: str
     ) -> None:
-        """Have the engine know the host's system with a layer on it, by its name.
+        """Give the engine the host's system with a layer on top, under its name.
 
         Raises:
             ImageError: it cannot be built here.
@@ -284,7 +284,7 @@ class Systems:
 
 
 def _plan_layer(engine: Bubblewrap, dockerfile: Path, source: ImageSource) -> tuple[str, bytes]:
-    """Return the name of the host's system with a layer on it, and what the layer is built of.
+    """Return the name of the host's system with a layer on top, and the context of that layer.
 
     Raises:
         ImageError: it cannot be built here.
@@ -296,7 +296,7 @@ def _plan_layer(engine: Bubblewrap, dockerfile: Path, source: ImageSource) -> tu
 
 
 def _rootfs_name(source: ImageSource) -> str:
-    """Return the name that a root file system for an image has."""
+    """Return the name of a root file system for an image."""
     if source.dockerfile is None:
         return re.sub(r"[^\w.-]", "-", source.image or "")
     name = source.dockerfile.name
@@ -310,15 +310,15 @@ def _is_root(folder: Path) -> bool:
 
 
 def _is_plain(dockerfile: str) -> bool:
-    """Whether a Dockerfile does nothing but install Debian packages, or not even that."""
+    """Whether a Dockerfile does nothing beyond installing Debian packages."""
     steps = [" ".join((step.name, *step.rest.split())) for step in read_instructions(dockerfile)]
     return any(step.startswith("FROM ") for step in steps) and all(map(_PLAIN.fullmatch, steps))
 
 
 def _find_missing_packages(dockerfile: str) -> Iterator[str]:
-    """Name the Debian packages that a Dockerfile installs and that this machine lacks."""
+    """Yield the Debian packages that a Dockerfile installs and this machine does not have."""
     if not _STATUS.is_file():
-        return  # no Debian: what is there is found out by using it
+        return  # not Debian: what is missing shows only in use
     installed = {name.split(":")[0] for name in _INSTALLED.findall(_STATUS.read_text("utf-8"))}
     for command in _INSTALL.findall(dockerfile):
         for word in command.replace("\\\n", " ").split():
@@ -327,7 +327,7 @@ def _find_missing_packages(dockerfile: str) -> Iterator[str]:
 
 
 def _find_server_version(engine: Bubblewrap, dockerfile: Path) -> str:
-    """Return which database server there is."""
+    """Return the version of this machine's database server."""
     search_path = os.environ.get("PATH", "") + ":/usr/sbin:/usr/bin"
     programs = [path for name in _SERVERS if (path := shutil.which(name, path=search_path))]
     if not programs:
@@ -355,7 +355,7 @@ def _run_step(sandbox: BubblewrapSandbox, dockerfile: Path, command: str) -> Non
 
 
 def _extract_copied(context: bytes, source: str, target: str) -> bytes:
-    """Return what ``COPY`` copies out of a context, as an archive to be unpacked at the root."""
+    """Return what ``COPY`` copies from a context, as an archive to be unpacked at the root."""
     buffer = io.BytesIO()
     with (
         tarfile.open(fileobj=io.BytesIO(context)) as source_archive,

@@ -1,9 +1,9 @@
-"""Mounts: the kernel's calls, and the trees of the starter's that all sandboxes share.
+"""Mounts: the kernel's calls, and the trees of the starter that all sandboxes share.
 
-A path in a sandbox's root may be a link that an image, or whatever ran in it, has left. It is
+A path in a sandbox's root may be a link that an image, or something that ran in it, has left. It is
 resolved in that root (openat2), never in ours.
 
-Its text is sent to the starter, so it imports the standard library alone.
+The text of this module is sent to the starter, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DETACH, _REMOUNT = 2, 32
 _OPENAT2, _MOUNT_SETATTR = 437, 442
 _NO_MAGIC, _IN_ROOT = 0x02, 0x10
 _EMPTY_PATH, _WHOLE_TREE = 0x1000, 0x8000
-# What no sandbox is made of, wherever it is.
+# File systems that no sandbox needs, wherever they are mounted.
 _NEEDLESS = (
     *("autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts"),
     *("efivarfs", "fusectl", "hugetlbfs", "mqueue", "nsfs", "pstore", "rpc_pipefs", "securityfs"),
@@ -48,8 +48,8 @@ _LINKS = {
         name: f"/proc/self/fd/{number}" for number, name in enumerate(("stdin", "stdout", "stderr"))
     },
 }
-# The host's files in /proc that a sandbox's root could read or write, as old code of the kernel
-# takes it for the host's root.
+# The host's files in /proc that a sandbox's root could read or write, because old code of the
+# kernel takes it for the host's root.
 _COVERED_FILES = ("kcore", "keys", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list")
 _COVERED_FOLDERS = ("acpi", "asound", "scsi")
 _READONLY = ("bus", "driver", "fs", "irq", "sys")
@@ -57,7 +57,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    """Do what the call of this name does; raise OSError if it fails."""
+    """Call the kernel's ``mount``; raise OSError if it fails."""
     words = [os.fsencode(word) if word else None for word in (source, target, kind)]
     if _LIBC.mount(*words, ctypes.c_ulong(flags), os.fsencode(options)) != 0:
         number = ctypes.get_errno()
@@ -65,19 +65,19 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 
 def unmount(path: str) -> None:
-    """Unmount what is mounted there, if anything, with all that is mounted in it."""
+    """Unmount a mount, if there is one at the path, with all mounts in it."""
     _LIBC.umount2(os.fsencode(path), _DETACH)
 
 
 def seal(path: str, flags: int, folder: int = -1) -> None:
-    """Add flags to those of a mount, and of all that is mounted in it; none is taken away.
+    """Add flags to a mount, and to all mounts in it; no flag is removed.
 
     Args:
-        path: the mount's, or nothing for the one of a descriptor.
+        path: the path of the mount; empty for the mount of a descriptor.
         flags: some of RDONLY, NOSUID, NODEV and NOEXEC.
         folder: the descriptor.
     """
-    attributes = struct.pack("=4Q", flags, 0, 0, 0)  # these have the same numbers there
+    attributes = struct.pack("=4Q", flags, 0, 0, 0)  # the flags have the same numbers in this call
     lookup_flags = ctypes.c_long(_WHOLE_TREE | (0 if path else _EMPTY_PATH))
     call, size = ctypes.c_long(_MOUNT_SETATTR), ctypes.c_long(len(attributes))
     if (
@@ -91,15 +91,15 @@ def seal(path: str, flags: int, folder: int = -1) -> None:
 
 
 def open_in_root(root: int, path: str, folder: bool = True) -> int:
-    """Return a descriptor (O_PATH) of a place in a sandbox's root, which is made if it is missing.
+    """Return a descriptor (O_PATH) of a path in a sandbox's root; make it if it is missing.
 
     Args:
         root: a descriptor of the root. No link leads out of it.
-        path: the absolute path there.
+        path: the absolute path in that root.
         folder: make a folder, and not a file.
 
     Raises:
-        OSError: it is not there and cannot be made.
+        OSError: it does not exist and cannot be made.
     """
     path = path.rstrip("/") or "/"
     descriptor = _find_in_root(root, path)
@@ -125,7 +125,7 @@ def open_in_root(root: int, path: str, folder: bool = True) -> int:
 
 
 def _find_in_root(root: int, path: str) -> int | None:
-    # Nor by links such as /proc/self/root, which lead to a place and not to a path.
+    # Magic links such as /proc/self/root, which lead to a file and not to a path, are refused too.
     open_how = struct.pack("=3Q", os.O_PATH | os.O_CLOEXEC, 0, _IN_ROOT | _NO_MAGIC)
     call, size = ctypes.c_long(_OPENAT2), ctypes.c_long(len(open_how))
     arguments = call, ctypes.c_long(root), os.fsencode(path), open_how, size
@@ -136,12 +136,12 @@ def _find_in_root(root: int, path: str) -> int | None:
         number = ctypes.get_errno()
         if number == errno.ENOENT:
             return None
-        if number != errno.EAGAIN:  # else something was renamed or mounted meanwhile, anywhere
+        if number != errno.EAGAIN:  # else something was renamed or mounted, anywhere
             raise OSError(number, f"{path} in the sandbox: {os.strerror(number)}")
 
 
 def mount_in(root: int, path: str, source: str, kind: str, flags: int, options: str = "") -> None:
-    """Mount at a place in a sandbox's root; see :func:`open_in_root` and :func:`mount`."""
+    """Mount at a path in a sandbox's root; see :func:`open_in_root` and :func:`mount`."""
     target = open_in_root(root, path, folder=bool(kind) or Path(source).is_dir())
     try:
         mount(source, f"/proc/self/fd/{target}", kind, flags, options)
@@ -154,9 +154,9 @@ def mount_in(root: int, path: str, source: str, kind: str, flags: int, options: 
 
 
 def enter_root(root: int) -> None:
-    """Make a mount the root of this process, and let go of everything else that is mounted."""
+    """Make a mount the root of this process, and detach all other mounts."""
     os.fchdir(root)
-    # The old root comes to lie on top of the new one, so that it needs no place in there.
+    # The old root is then mounted on top of the new one, so that it needs no folder in there.
     if _LIBC.pivot_root(b".", b".") != 0 or _LIBC.umount2(b".", _DETACH) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"the root cannot be changed: {os.strerror(number)}")
@@ -164,21 +164,22 @@ def enter_root(root: int) -> None:
 
 
 def detach_needless() -> None:
-    """Unmount what no sandbox needs, as each begins with a copy of all mounts."""
+    """Unmount what no sandbox needs, as each sandbox begins with a copy of all mounts."""
     lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
-    # The last first, as it may lie on top of another at the same path.
+    # The last one first, as it may be mounted on top of another one at the same path.
     for line in reversed(lines):
         words, _, rest = line.partition(b" - ")
         if rest.split()[0].decode() in _NEEDLESS:
-            # A space in it is written \040; what cannot be found so stays.
+            # A space in the path is written as \040; a path that is not found for that reason
+            # stays.
             _LIBC.umount2(words.split()[4], _DETACH)
 
 
 class Trees:
-    """What all sandboxes share, mounted once below a folder of the starter's.
+    """The mounts that all sandboxes share, each mounted once below a folder of the starter.
 
     Attributes:
-        shared: the folders of the host's that sandboxes see, and where each is.
+        shared: the folders of the host that sandboxes see, with the path of each mount.
     """
 
     def __init__(self, base: str) -> None:
@@ -193,7 +194,7 @@ class Trees:
             Path(self._devices, name).mkdir()
         for name, target in _LINKS.items():
             Path(self._devices, name).symlink_to(target)
-        # The flags of one mount, and not of those in it: devices are to stay devices.
+        # Only the flags of this mount, not of those in it: devices have to work as devices.
         mount("none", self._devices, "", _REMOUNT | BIND | _SEALED)
         null, empty = f"{base}/null", self._new_folder()
         self._bind_file("/dev/null", null, _SEALED)
@@ -206,7 +207,7 @@ class Trees:
         self._covers = [(f"/proc/{name}", source) for name, source in covers if _is_in_proc(name)]
 
     def share(self, path: str, covered: list[str]) -> None:
-        """Share a folder of the host's, read-only, with some folders in it covered."""
+        """Share a folder of the host, read-only, with some of its folders covered."""
         folder = self._bind_sealed(path)
         for covered_path in covered:
             target = folder + covered_path.removeprefix(path)
@@ -218,7 +219,7 @@ class Trees:
 
         Args:
             root: a descriptor of its root.
-            shared: the folders of the host's, too.
+            shared: also mount the folders of the host.
             shm: bytes of shared memory.
         """
         for path, source in self.shared.items() if shared else ():
@@ -239,7 +240,7 @@ class Trees:
         return str(folder)
 
     def _bind_sealed(self, path: str) -> str:
-        """Return where a folder of the host's is, read-only with all that is mounted in it."""
+        """Return the path of a mount of a host folder, read-only with all mounts in it."""
         folder = self._new_folder()
         mount(path, folder, "", BIND | RECURSIVE)
         seal(folder, _SEALED)

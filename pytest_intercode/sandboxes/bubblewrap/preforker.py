@@ -1,6 +1,6 @@
-"""Processes that wait for their command, to become the first ones of sandboxes.
+"""Processes that wait for a command, and then become the first processes of sandboxes.
 
-Its text is sent to the starter, so it imports the standard library alone.
+The text of this module is sent to the starter, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ from pytest_intercode.sandboxes.messages import receive, send
 
 __all__ = ["Preforked", "Preforker", "ProcessLost", "error_answer"]
 
-_LAUNCH_STEP_TIMEOUT = 10.0  # seconds for a step of a launch, on a machine that is busy
+_LAUNCH_STEP_TIMEOUT = 10.0  # seconds for a step of a launch, on a busy machine
 _RETURNED_FOLDERS = ("upper", "merged")
-_STATE = 203  # a file without a name, in which the shell leaves its state; see keeper.sh
-# Python and the starter ignore these signals; a program that they start would ignore them, too.
+_STATE = 203  # an unnamed file, in which the shell saves its state; see keeper.sh
+# Python and the starter ignore these signals; programs that they start would inherit that.
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
 
 
 class ProcessLost(OSError):
-    """A process that waited for its command is gone; the next one may be asked."""
+    """A process that waited for its command is gone; another one can be tried."""
 
 
 class Preforked:
     """A process that waits for its command.
 
     Attributes:
-        pid: its number.
-        process: a descriptor of it.
+        pid: its process number.
+        process: a descriptor of it (pidfd).
         channel: the socket on which it waits.
     """
 
@@ -79,22 +79,23 @@ class Preforked:
 
 
 class Preforker:
-    """Forks processes in advance; each waits for its command, and becomes the first of a sandbox.
+    """Forks processes in advance; each waits for its command and becomes a sandbox's first one.
 
-    In advance, since entering a control group takes the kernel 10 ms and more. Each is in
-    namespaces of its own, where it mounts a root like the last sandbox's, and another one if its
-    command needs another one. Only the user namespace comes last: with it goes the right to do any
-    of this, so that nothing in the sandbox has a right over its other namespaces.
+    They are forked in advance because the kernel takes 10 ms or more to enter a control group. Each
+    process is in namespaces of its own, where it mounts a root like the last sandbox's, and another
+    root if its command needs one. Only the user namespace comes last: with it, the process loses
+    the right to do any of this, so that nothing in the sandbox has rights over its other
+    namespaces.
 
-    A root is a dictionary: the paths of the ``layers`` below what may be written, topmost first;
-    the bytes that may be written (``size``), and those of shared memory (``shm``); whether folders
-    of the host's are ``shared``. A command is one, too: its ``root``, whether it has the host's
-    ``network``, and the words of :meth:`Starter._launch`.
+    A root is a dictionary: the paths of the read-only ``layers``, topmost first; the bytes of the
+    writable layer (``size``), and of shared memory (``shm``); and whether folders of the host are
+    ``shared``. A command is a dictionary, too: its ``root``, whether it uses the host's
+    ``network``, and the arguments of :meth:`Starter._launch`.
 
     Args:
-        mount_point: where the sandbox's root is to be mounted, in the process's own namespace.
-        trees: what sandboxes share.
-        real_root: we are the real root; else the root of a user namespace.
+        mount_point: where to mount the sandbox's root, in the process's own namespace.
+        trees: the mounts that sandboxes share.
+        real_root: we are the real root; else we are root in a user namespace.
 
     Attributes:
         steps: the filter of system calls; empty for none.
@@ -104,15 +105,15 @@ class Preforker:
         self._mount_point = mount_point
         self._trees = trees
         self._real_root = real_root
-        self._host_network = -1  # a descriptor of it, once we have left it
+        self._host_network = -1  # a descriptor, once we have left it
         self.steps = b""
 
     def fork(self, procs: list[int], last: dict[str, Any] | None) -> Preforked:
-        """Fork one.
+        """Fork a process that waits for its command.
 
         Args:
-            procs: what it writes to in order to enter its control group.
-            last: the last command, which its own is probably like.
+            procs: descriptors to which it writes in order to enter its control group.
+            last: the last command, which the next one is probably like.
         """
         channel, child_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -135,13 +136,13 @@ class Preforker:
     def _run_child(
         self, channel: socket.socket, procs: list[int], last: dict[str, Any] | None
     ) -> None:
-        # If the starter has ended before this, its end of the socket is closed, and `receive` below
+        # If the starter has ended already, its end of the socket is closed, and `receive` below
         # returns nothing.
         end_with_parent()
-        # It would copy the memory that is shared with the starter, for objects that end with this
-        # program.
+        # A collection would copy memory that is shared with the starter, for objects that end with
+        # this program.
         gc.disable()
-        # Nothing may be imported any more: from the change of the root on, it would be an agent's.
+        # Import nothing from here on: after the change of the root, it would be an agent's module.
         sys.path.clear()
         sys.meta_path.clear()
         close_all_but([channel.fileno(), *procs])
@@ -158,7 +159,7 @@ class Preforker:
         command, pipes = receive(channel)
         if command is None:  # the starter has ended
             return
-        if problem is not None:  # and not earlier: it would be lost with what was not read
+        if problem is not None:  # only now: with an unread command, the answer would be lost
             raise problem
         if command["root"] != root:
             if root is not None:
@@ -177,7 +178,7 @@ class Preforker:
             os.write(entrance, b"0")
             os.close(entrance)
         if Path("/proc/self/ns/cgroup").exists():
-            # Now, in its own group, which what it sees of control groups then begins with.
+            # Only now, in its own group: its view of control groups begins there.
             unshare(NEW_CGROUP)
 
     def _leave_network(self) -> None:
@@ -186,7 +187,7 @@ class Preforker:
         raise_loopback()
 
     def _mount_early(self, root: dict[str, Any]) -> dict[str, Any] | None:
-        """Mount what is probably needed; return None if it fails, which may be no error later."""
+        """Mount what is probably needed; return None if that fails, which may not matter later."""
         try:
             self._mount(root)
         except OSError:
@@ -197,10 +198,10 @@ class Preforker:
     def _exec_command(
         self, command: dict[str, Any], pipes: list[int], channel: socket.socket
     ) -> None:
-        """Become the first process of a sandbox; say so by the end of the socket.
+        """Become the first process of a sandbox; the end of the socket then reports success.
 
-        The command has the starter give us ids in between, as only who is outside of a user
-        namespace may.
+        In between, the starter gives us ids when we ask for them, as only a process outside of a
+        user namespace may.
         """
         flags = os.O_PATH | os.O_CLOEXEC
         folders = [os.open(f"{self._mount_point}/{part}", flags) for part in _RETURNED_FOLDERS]
@@ -212,7 +213,7 @@ class Preforker:
         for path, size in command["scratch"]:
             options = f"size={size},mode=1777"
             mount_in(root, path, "tmpfs", "tmpfs", NOSUID | NODEV, options)
-        with contextlib.suppress(OSError):  # the shell will say why there is none
+        with contextlib.suppress(OSError):  # the shell will report why it does not exist
             os.close(open_in_root(root, command["workdir"]))
         enter_root(root)
         name = command["hostname"]
@@ -232,9 +233,9 @@ class Preforker:
             signal.signal(number, signal.SIG_DFL)
         for kind, maximum in command["limits"]:
             resource.setrlimit(kind, (maximum, maximum))
-        with contextlib.suppress(PermissionError):  # an ordinary user may not
+        with contextlib.suppress(PermissionError):  # an ordinary user may not do this
             os.setgroups([])
-        # From here on nothing can be mounted or named any more, so it comes after all of that.
+        # After this, nothing can be mounted or named any more, so it comes last.
         unshare(NEW_USERS)
         send(channel, {}, folders)
         answer, _ = receive(channel)
@@ -262,8 +263,8 @@ class Preforker:
 
     def _mount(self, root: dict[str, Any]) -> None:
         mount_point = self._mount_point
-        # By descriptors, as a path may hold what separates options; and by new ones, as a layer has
-        # to be in the namespace that it is mounted in.
+        # Use descriptors, as a path may contain the separators of options; and new ones, as a layer
+        # has to be in the namespace in which it is mounted.
         lower = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in root["layers"]]
         layers = ":".join(f"/proc/self/fd/{descriptor}" for descriptor in lower)
         mount("tmpfs", mount_point, "tmpfs", NOSUID | NODEV, f"size={root['size']},nr_inodes=200k")
@@ -272,7 +273,7 @@ class Preforker:
         options = f"lowerdir={layers},upperdir={mount_point}/upper,workdir={mount_point}/work"
         options += "" if self._real_root else ",userxattr"
         mount("overlay", f"{mount_point}/merged", "overlay", NOSUID | NODEV, options)
-        # Who reads a sandbox's files from outside reads `merged`, where nothing else is mounted.
+        # The reader of a sandbox's files uses `merged` from outside, where nothing else is mounted.
         mount(f"{mount_point}/merged", f"{mount_point}/root", "", BIND)
         top = os.open(f"{mount_point}/root", os.O_PATH | os.O_CLOEXEC)
         self._trees.mount_in(top, root["shared"], root["shm"])

@@ -1,4 +1,4 @@
-"""The client's side of the starter: begins it, asks it for things, and says why it cannot begin."""
+"""The client of the starter: begins it, sends it requests, and reports why it cannot begin."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ __all__ = [
     "find_version",
 ]
 
-_ANSWER_TIMEOUT = 30.0  # seconds for the starter to answer, on a machine that is busy
+_ANSWER_TIMEOUT = 30.0  # seconds for the starter to answer, on a busy machine
 _MODULES = (
     *("messages", "egress.namespace"),
     *("bubblewrap.mounts", "bubblewrap.rights", "bubblewrap.preforker", "bubblewrap.starter"),
 )
-_MIN_VERSION = (0, 5)  # older ones were not tried
+_MIN_VERSION = (0, 5)  # older versions were not tested
 _ID_RANGE = re.compile(r"^([^:\n]+):(\d+):(\d+)[ \t]*$", re.MULTILINE)  # subuid(5)
 NOBODY = 65534
-"""Who root becomes where it starts sandboxes as an ordinary user does."""
+"""The user that root becomes if it starts sandboxes as an ordinary user does."""
 
 _SETTINGS = (
     ("kernel/unprivileged_userns_clone", "0", "1"),
@@ -49,7 +49,7 @@ _SETTINGS = (
 
 
 def find_program() -> str:
-    """Return where bubblewrap is.
+    """Return the path of bubblewrap.
 
     Raises:
         EngineUnavailable: it is not installed, or too old.
@@ -70,7 +70,7 @@ def find_program() -> str:
 
 
 def find_version() -> str:
-    """Return the version of bubblewrap, as it says it itself.
+    """Return the version that bubblewrap reports.
 
     Raises:
         EngineUnavailable: it is not installed, or too old.
@@ -80,7 +80,7 @@ def find_version() -> str:
 
 @cache
 def _read_version(program: str) -> tuple[int, ...]:
-    """Return the version of bubblewrap, or nothing where it cannot be found out."""
+    """Return the version of bubblewrap, or nothing if it cannot be determined."""
     try:
         result = subprocess.run(
             [program, "--version"], capture_output=True, text=True, timeout=10, check=False
@@ -96,7 +96,7 @@ def _format_version(version: tuple[int, ...]) -> str:
 
 
 def find_forbidding_setting(settings: Path = Path("/proc/sys")) -> str:
-    """Name the kernel's setting that keeps ordinary users from making sandboxes, or nothing."""
+    """Return the kernel setting that keeps ordinary users from making sandboxes, or nothing."""
     for name, bad, good in _SETTINGS:
         with contextlib.suppress(OSError):
             if (settings / name).read_text().strip() == bad:
@@ -106,7 +106,7 @@ def find_forbidding_setting(settings: Path = Path("/proc/sys")) -> str:
 
 
 class StarterLost(SandboxError):
-    """The starter, or a process of it that waited for a command, ended or does not answer."""
+    """The starter, or a process that waits in it for a command, ended or does not answer."""
 
 
 class StarterProcess:
@@ -115,15 +115,15 @@ class StarterProcess:
     Args:
         filtered: the filter of system calls, if there is one.
         groups: patterns of the control groups that it removes when we are gone.
-        procs: what the first sandboxes' processes write to in order to enter their control groups.
+        procs: descriptors to which the first sandboxes' processes write to enter their groups.
         prefork: how many such processes wait for a command at any time.
-        root: start sandboxes as root does, if we are root; else as an ordinary user does, and root
-            becomes nobody for it.
-        shared: folders of the host's that sandboxes see, and for each what of it is covered.
+        root: start sandboxes with root's rights, if we are root; else as an ordinary user does, and
+            root becomes nobody for that.
+        shared: folders of the host that sandboxes see, with the covered folders in each.
 
     Attributes:
         all_ids: sandboxes know all users and groups, not only root.
-        readable: we may read what is in a sandbox, whatever user owns it.
+        readable: we may read the files in a sandbox, whichever user owns them.
 
     Raises:
         EngineUnavailable: sandboxes cannot be made here; the message says why.
@@ -153,7 +153,7 @@ class StarterProcess:
                 raise EngineUnavailable(f"bubblewrap cannot be started: {error}") from None
         close_in_children(self)
         try:
-            # In memory, where the starter may open it again, whatever user it runs as.
+            # In memory, where the starter can open it again, whichever user it runs as.
             with os.fdopen(os.memfd_create("filter", os.MFD_CLOEXEC), "wb") as file:
                 file.write(filtered)
                 file.flush()
@@ -167,7 +167,7 @@ class StarterProcess:
     def _start(self, channel: int) -> subprocess.Popen[bytes]:
         text = text_of("pytest_intercode.sandboxes", *_MODULES)
         interpreter = sys.executable
-        if self._user is not None:  # ours may lie where only root can read
+        if self._user is not None:  # ours may be where only root can read
             interpreter = shutil.which("python3", path="/usr/bin:/usr/local/bin") or interpreter
         python = [interpreter, "-I", "-S", "-c", text, str(channel)]
         if self.readable:
@@ -193,9 +193,9 @@ class StarterProcess:
     def _start_with_ids(
         self, command: list[str], program: list[str], channel: int, maps: list[list[str]]
     ) -> subprocess.Popen[bytes] | None:
-        """Start it with the ids that are lent to us; None where they cannot be had after all.
+        """Start it with the ids that are assigned to us; None if they cannot be used after all.
 
-        So it is where the tools have no rights, or in a container that does not have these ids.
+        They cannot if the tools have no rights, or in a container that does not have these ids.
         """
         info, info_end = os.pipe()
         block_end, block = os.pipe()
@@ -253,12 +253,12 @@ class StarterProcess:
 
         Args:
             message: the request.
-            descriptors: what is sent with it.
-            more_seconds: how much longer than others it may take.
+            descriptors: the descriptors that are sent with it.
+            more_seconds: how much longer than other requests it may take.
 
         Raises:
-            SandboxError: it failed.
-            StarterLost: what was asked is gone.
+            SandboxError: the request failed.
+            StarterLost: the starter, or its process for the request, is gone.
         """
         with self._lock:
             usual = self._channel.gettimeout() or _ANSWER_TIMEOUT
@@ -266,7 +266,7 @@ class StarterProcess:
                 self._channel.settimeout(usual + more_seconds)
                 return self._exchange(message, descriptors)
             except OSError as error:
-                # Its answer may come yet, and would be taken for another's.
+                # Its answer may still come, and would be taken for the answer to another request.
                 self._unresponsive = True
                 raise StarterLost(f"bubblewrap's starter does not answer: {error}") from None
             finally:
@@ -286,7 +286,7 @@ class StarterProcess:
         return answer, received
 
     def ended(self, timeout: float = 0.0) -> bool:
-        """Whether it has ended, or does so within so many seconds."""
+        """Whether it has ended, or ends within so many seconds."""
         if not timeout:
             return self._process.poll() is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -294,13 +294,13 @@ class StarterProcess:
         return self._process.returncode is not None
 
     def answers(self) -> bool:
-        """Whether it goes on; one that ended, or left a request without an answer, does not."""
+        """Whether it still works: it has not ended, and left no request without an answer."""
         return not (self._unresponsive or self.ended())
 
     def close(self) -> None:
-        """End it, and with it everything that it has started."""
+        """End it, and with it everything that it started."""
         self._channel.close()
-        self._process.send_signal(signal.SIGCONT)  # somebody may have stopped it
+        self._process.send_signal(signal.SIGCONT)  # in case it was stopped
         try:
             self._process.wait(5)
         except subprocess.TimeoutExpired:
@@ -316,7 +316,7 @@ class StarterProcess:
 
 
 def _find_id_range(path: str) -> int | None:
-    """Return the first of the ids that are lent to this user, if they are enough."""
+    """Return the first of the ids that are assigned to this user, if there are enough."""
     try:
         names = {str(os.getuid()), pwd.getpwuid(os.getuid()).pw_name}
         for name, first, count in _ID_RANGE.findall(Path(path).read_text()):

@@ -1,6 +1,6 @@
-"""What a sandbox's first process is made with, and gives up: namespaces, capabilities, calls.
+"""What a sandbox's first process starts with, and gives up: namespaces, capabilities, calls.
 
-Its text is sent to the starter, so it imports the standard library alone.
+The text of this module is sent to the starter, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NEW_MOUNTS, NEW_CGROUP, NEW_UTS, NEW_IPC = 0x20000, 0x2000000, 0x4000000, 0x8000
 NEW_USERS, NEW_PIDS, NEW_NET = 0x10000000, 0x20000000, 0x40000000
 _NAMES = {NEW_MOUNTS: "of mounts", NEW_USERS: "of users", NEW_NET: "of networks"}
 NO_NAMESPACE = "no namespace can be made"
-"""How an error begins where the kernel refuses one."""
+"""The beginning of an error when the kernel refuses a namespace."""
 
 _CLONE3, _CLOSE_RANGE = 435, 436  # the same numbers on all machines
 _PIDFD = 0x1000
@@ -40,15 +40,15 @@ _OTHER_GROUP = 1
 _CALLS = ctypes.CDLL(None, use_errno=True)
 _ARGUMENTS = (ctypes.c_int, *[ctypes.c_ulong] * 4)
 _PRCTL = ctypes.CFUNCTYPE(ctypes.c_int, *_ARGUMENTS, use_errno=True)(("prctl", _CALLS))
-# Keeps the lock of Python's interpreter, so that a child finds it as it was.
+# Keeps the interpreter's lock (GIL), so that a child finds the lock as it was.
 _LOCKED = ctypes.PyDLL(None, use_errno=True)
 
 
 def clone(namespaces: int) -> tuple[int, int]:
-    """Fork into new namespaces; Python has to have one thread.
+    """Fork into new namespaces; the Python process must have only one thread.
 
     Returns:
-        The child's number and a descriptor of it (pidfd); in the child, 0 and -1.
+        The child's process number and a descriptor of it (pidfd); in the child, 0 and -1.
     """
     descriptor = ctypes.c_int(-1)
     flags, place = namespaces | _PIDFD, ctypes.addressof(descriptor)
@@ -62,7 +62,7 @@ def clone(namespaces: int) -> tuple[int, int]:
 
 
 def unshare(namespaces: int) -> None:
-    """Have new namespaces from here on."""
+    """Move this process into new namespaces."""
     if _CALLS.unshare(namespaces) != 0:
         number = ctypes.get_errno()
         kind = _NAMES.get(namespaces, "further")
@@ -77,12 +77,12 @@ def enter_namespace(descriptor: int, kind: int) -> None:
 
 
 def end_with_parent() -> None:
-    """Be killed when the thread ends that has started us."""
+    """Have this process killed when the thread that started it ends."""
     _call_prctl(_PDEATHSIG, signal.SIGKILL)
 
 
 def close_all_but(descriptors: list[int]) -> None:
-    """Close all descriptors but the first three and some."""
+    """Close all descriptors except the first three and some others."""
     first = 3
     for descriptor in sorted(descriptors):
         os.closerange(first, descriptor)
@@ -93,21 +93,22 @@ def close_all_but(descriptors: list[int]) -> None:
 
 
 def raise_loopback() -> None:
-    """Switch on the device ``lo`` of a new network; the kernel gives it its addresses."""
+    """Bring up the device ``lo`` of a new network; the kernel gives it its addresses."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("=16sH22x", b"lo", _UP))
 
 
 def give_up(capabilities: list[int], guarded: bool, steps: bytes) -> None:
-    """Give up, for good, all rights but a few; for a process that has all, in a user namespace.
+    """Give up all rights but a few for good; for a process with all rights in a user namespace.
 
-    What it executes next gains none of them back. The sets of capabilities that a program inherits
-    are empty.
+    The program that it executes next does not gain any of them back. The sets of capabilities that
+    a program inherits are empty.
 
     Args:
         capabilities: the numbers of those that it keeps.
-        guarded: no other process, root's neither, may look into what it executes: the kernel
-            guards a process that begins with two different groups. bash itself goes back to one.
+        guarded: no other process, not even root's, can look into the program that it executes: the
+            kernel guards a process that begins with two different groups. bash itself returns to
+            one.
         steps: the filter of system calls; none if empty.
     """
     os.setresgid(0, 0, 0)
@@ -118,7 +119,7 @@ def give_up(capabilities: list[int], guarded: bool, steps: bytes) -> None:
         try:
             _call_prctl(_BOUNDING_DROP, number)
         except OSError:
-            if number < 32:  # else it is more than the kernel has
+            if number < 32:  # else the kernel does not have that many
                 raise
             break
     mask = sum(1 << number for number in capabilities)
@@ -127,7 +128,7 @@ def give_up(capabilities: list[int], guarded: bool, steps: bytes) -> None:
     if _CALLS.capset(header, sets) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"capabilities cannot be given up: {os.strerror(number)}")
-    # Before the filter, which the kernel takes only so from who has no right to administer.
+    # Before the filter: the kernel requires this of a process without administrative rights.
     _call_prctl(_NO_NEW_PRIVS, 1)
     if guarded:
         os.setregid(-1, _OTHER_GROUP)

@@ -1,4 +1,4 @@
-"""A sandbox of bubblewrap."""
+"""A sandbox of the bubblewrap backend."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class BubblewrapSandbox(AttachedSandbox):
 
     Args:
         name: a short name for messages.
-        pid: its first process, as the host knows it.
-        descriptors: of that process, by which it is ended; of what the starter says of its end; of
-            its overlay's upper folder, of its root, and of the layers below.
+        pid: the number of its first process on the host.
+        descriptors: for that process, with which it is ended; for the starter's report of its end;
+            for its overlay's upper folder, its root, and the layers below.
         streams: the pipes to its keeper.
-        spec: what it was asked for.
+        spec: the spec that was asked for.
         readable: we may read all its files from outside.
         lowered: its shells have fewer rights than its keeper.
         group: its control group, if it has one.
@@ -66,7 +66,7 @@ class BubblewrapSandbox(AttachedSandbox):
         self._starter_ended = starter_ended
         self._guarded = spec.guarded
         self._started_at = time.monotonic()
-        self._status: int | None = None  # that its first process ended with, once it was read
+        self._status: int | None = None  # the exit status of its first process, once it was read
         super().__init__(name, streams, spec, lowered=lowered)
 
     @property
@@ -81,13 +81,13 @@ class BubblewrapSandbox(AttachedSandbox):
         return self._descriptors[0]
 
     def kill(self) -> None:
-        """End every process of it at once."""
+        """End all its processes immediately."""
         self._ended = True
         with contextlib.suppress(OSError, IndexError):  # it may have been closed just now
             signal.pidfd_send_signal(self._descriptors[0], signal.SIGKILL)
 
     def close(self) -> None:
-        """End the sandbox; nothing of it stays."""
+        """End the sandbox; nothing of it remains."""
         super().close()
         descriptors, self._descriptors = self._descriptors, []
         if descriptors:
@@ -95,10 +95,10 @@ class BubblewrapSandbox(AttachedSandbox):
             self._when_ended(self)
 
     def outside_cause(self) -> str:
-        """Return whether the starter was ended, or somebody has killed the keeper."""
+        """Return whether the starter was ended, or the keeper was killed from outside."""
         if self._starter_ended():
             return "bubblewrap's starter was ended"
-        # Without a group, want of the machine's memory may be the sandbox's doing.
+        # Without a group, the sandbox itself may have used up the machine's memory.
         if self.group is None or not (self._guarded and program()):
             return ""
         if self._exit_status() != _KILLED:
@@ -106,8 +106,8 @@ class BubblewrapSandbox(AttachedSandbox):
         return find_killer(self.pid, self._started_at)
 
     def _exit_status(self) -> int | None:
-        """Return the status that the keeper ended with; None while it goes on, or is unknown."""
-        # The pipe has it once, and whoever uses the sandbox again asks again.
+        """Return the keeper's exit status; None if it still runs, or the status is unknown."""
+        # The pipe delivers it once, but each use of the sandbox asks for it.
         if self._status is None:
             poll = select.poll()
             poll.register(self._descriptors[1], select.POLLIN)
@@ -118,17 +118,17 @@ class BubblewrapSandbox(AttachedSandbox):
         return self._status
 
     def layers(self) -> OverlayProbe:
-        """Return the probe that reads the overlay's layers from outside; only root may."""
+        """Return the probe that reads the overlay's layers from outside; only root can."""
         if not self._readable or not self._descriptors:
             raise Unreadable("only root may read the layers")
         _, _, upper, merged, *lower = (
             f"/proc/self/fd/{descriptor}/." for descriptor in self._descriptors
         )
-        return OverlayProbe(upper, lower, merged, timely=False)  # it is in memory
+        return OverlayProbe(upper, lower, merged, timely=False)  # the upper folder is in memory
 
 
 def let_go(descriptors: list[int]) -> None:
-    """End a sandbox's first process, the first of its descriptors, and close them."""
+    """End a sandbox's first process, by the first of its descriptors, and close them all."""
     with contextlib.suppress(OSError, IndexError):  # it may have ended by itself
         signal.pidfd_send_signal(descriptors[0], signal.SIGKILL)
     for descriptor in descriptors:

@@ -1,12 +1,12 @@
 """The starter: a small process that mounts and starts sandboxes for its client.
 
 It lives in a mount namespace of its own (and, for an ordinary user, in a user namespace in which
-it is root), so that no mount of ours is ever seen outside, or outlives it. It has a single thread,
-which lives as long as it does: what ends with its parent goes by the thread that started it. When
-its client goes, however it goes, its socket ends, and it ends everything that it has started.
+it is root), so that none of our mounts can be seen outside, or outlives it. It has only one thread,
+for its whole life: a process that ends with its parent ends with the thread that started it. When
+the client goes, for whatever reason, the socket ends, and the starter ends everything it started.
 
 Its text, with that of the modules it imports from our package, is given to a Python with nothing
-but the standard library; its arguments are the descriptor of its socket, and whose namespaces it is
+but the standard library. The arguments are the descriptor of its socket, and whose namespaces it is
 in.
 """
 
@@ -52,32 +52,32 @@ from pytest_intercode.sandboxes.bubblewrap.rights import NEW_MOUNTS, close_all_b
 from pytest_intercode.sandboxes.egress.namespace import enter, open_sockets
 from pytest_intercode.sandboxes.messages import receive, send
 
-_MAX_OPEN_FILES = 1024  # that a process may have open, as is usual
-_MIN_OPEN_FILES = 256  # the keeper's own have numbers of about 200
+_MAX_OPEN_FILES = 1024  # per process, the usual limit
+_MIN_OPEN_FILES = 256  # the keeper's own descriptors have numbers around 200
 
 IDS = 65536
-"""User and group ids that a sandbox knows, where we may give it that many."""
+"""User and group ids that a sandbox knows, if we may give it that many."""
 
-_MOUNT_FOLDERS = ("/sys/kernel", "/media", "/mnt")  # no sandbox needs anything of them
+_MOUNT_FOLDERS = ("/sys/kernel", "/media", "/mnt")  # no sandbox needs anything in them
 _PIPES = 3  # of a sandbox: its input, output and answers
-_CLEANUP_TIMEOUT = 3.0  # seconds for processes that were killed, or need none of them
+_CLEANUP_TIMEOUT = 3.0  # seconds for processes that were killed, or take no time to end
 _SIGNALLED = 128
-_MAX_FILTER_SIZE = 8 * 4096  # bytes: what the kernel takes
+_MAX_FILTER_SIZE = 8 * 4096  # bytes, the kernel's limit
 
 
 class Starter:
     """Serves one client.
 
     Args:
-        channel: the socket to it.
+        channel: the socket to the client.
         real_root: make a mount namespace first; else we are in one already, in a user namespace.
     """
 
     def __init__(self, channel: socket.socket, real_root: bool) -> None:
         self._channel = channel
         self._paths: dict[str, str] = {}  # of layers
-        self._layers: dict[str, int] = {}  # descriptors of them
-        # By descriptors of sandboxes' first processes: a pipe that is to say how each has ended.
+        self._layers: dict[str, int] = {}  # descriptors of layers
+        # By the descriptor of a sandbox's first process: the pipe that reports how it ended.
         self._running: dict[int, int] = {}
         self._poll = select.poll()
         self._poll.register(channel, select.POLLIN)
@@ -86,7 +86,7 @@ class Starter:
         self._base = next(
             mount_point for mount_point in _MOUNT_FOLDERS if Path(mount_point).is_dir()
         )
-        # The oldest first, as the client has their control groups; None for one that was not made.
+        # The oldest first, as in the client's list of control groups; None for a failed fork.
         self._ready: deque[Preforked | None] = deque()
         self._last: dict[str, Any] | None = None  # the last command: the next is often like it
         self._problem = ""  # why no process waits for a command
@@ -103,7 +103,7 @@ class Starter:
         )
 
     def serve(self) -> None:
-        """Answer until the client goes."""
+        """Answer until the client closes its end."""
         while True:
             if not self._wait_for_request():
                 continue
@@ -115,10 +115,10 @@ class Starter:
                 return
             answer: dict[str, Any] = {}
             back: list[int] = []
-            count = message.pop("prefork", 0)  # the further descriptors are theirs, in equal parts
+            count = message.pop("prefork", 0)  # the other descriptors are for these, in equal parts
             try:
                 answer, back = getattr(self, f"_{message.pop('do')}")(descriptors, **message)
-            except Exception as error:  # else every sandbox would end by it
+            except Exception as error:  # else it would end every sandbox
                 answer = error_answer(error)
             with contextlib.suppress(ConnectionError):
                 send(self._channel, answer, back)
@@ -128,7 +128,7 @@ class Starter:
             # The next process must not hold this sandbox's pipes open.
             for descriptor in descriptors[:_PIPES]:
                 os.close(descriptor)
-            procs = descriptors[_PIPES:]  # after the answer, which is all that the client awaits
+            procs = descriptors[_PIPES:]  # after the answer, as the client waits only for that
             for number in range(count):
                 group_procs = procs[
                     number * len(procs) // count : (number + 1) * len(procs) // count
@@ -138,7 +138,7 @@ class Starter:
                     preforked = self._preforker.fork(group_procs, self._last)
                 except OSError as error:
                     self._problem = str(error.strerror)
-                self._ready.append(preforked)  # None, too: the client counts on a place for each
+                self._ready.append(preforked)  # even None: the client expects an entry for each
             for descriptor in procs:
                 os.close(descriptor)
 
@@ -153,7 +153,7 @@ class Starter:
             _reap(descriptor, self._running.pop(descriptor))
         return has_request
 
-    # -- what the client may ask for
+    # -- requests of the client
 
     def _hello(
         self,
@@ -162,7 +162,7 @@ class Starter:
         filtered: bool,
         shared: dict[str, list[str]],
     ) -> Any:
-        """Take what is the same for all sandboxes; see :class:`StarterProcess`."""
+        """Accept what is the same for all sandboxes; see :class:`StarterProcess`."""
         for pattern in groups:
             folder, _, name = pattern.rpartition("/")
             for path in glob.glob(folder):  # noqa: PTH207
@@ -196,7 +196,7 @@ class Starter:
         return {}, []
 
     def _skeleton(self, descriptors: list[int], name: str) -> Any:
-        """Make a layer, in memory, of what ``hosttree.skeleton`` returned."""
+        """Make a layer, in memory, from the result of ``hosttree.skeleton``."""
         with (
             self._new_layer(name) as layer,
             os.fdopen(os.dup(descriptors[0]), "rb") as file,
@@ -211,13 +211,13 @@ class Starter:
                     path.write_bytes(file.read(content))
                 if not isinstance(content, str):
                     os.chown(path, 0, group if self._all_ids else 0)
-                    path.chmod(mode)  # after chown, which takes set-group-ID away
+                    path.chmod(mode)  # after chown, which removes set-group-ID
                 os.utime(path, (0, 0), follow_symlinks=False)
         return {}, []
 
     @contextlib.contextmanager
     def _new_layer(self, name: str) -> Iterator[str]:
-        """Make a folder in memory that is a layer once it is filled; else nothing of it stays."""
+        """Make a folder in memory that becomes a layer when it is filled; on errors, remove it."""
         path = f"{self._base}/layer{len(self._layers)}"
         Path(path).mkdir()
         try:
@@ -238,14 +238,14 @@ class Starter:
     ) -> Any:
         """Start a sandbox on top of layers (``lowers``).
 
-        The command has further: ``argv``, a program of the sandbox's and its arguments, and its
+        The command also has: ``argv``, a program in the sandbox and its arguments, and its
         ``variables``; the ``hostname``; the ``workdir``, which is made; ``mounts`` and
-        ``readonly``, pairs of a path of the host's and one inside; ``scratch``, pairs of a path
-        and bytes; whether it has the host's ``network``; ``limits`` of each process; the numbers of
-        the ``capabilities`` that are kept; whether it is ``guarded``, see ``give_up``; and whether
-        it has a file for a shell's ``state``.
+        ``readonly``, pairs of a path on the host and one inside; ``scratch``, pairs of a path and
+        bytes; whether it uses the host's ``network``; the ``limits`` of each process; the numbers
+        of the ``capabilities`` that are kept; whether it is ``guarded``, see ``give_up``; and
+        whether it has a file for a shell's ``state``.
         """
-        preforked = self._ready.popleft()  # whatever fails, the next command is for the next one
+        preforked = self._ready.popleft()  # even on failure, the next command gets the next one
         if preforked is None:
             raise ProcessLost(0, self._problem)
         layers = [self._paths[name] for name in lowers]
@@ -259,7 +259,7 @@ class Starter:
                 folders = self._begin(preforked, command, descriptors[:_PIPES])
         except BaseException:
             os.close(status)
-            with contextlib.suppress(OSError):  # it may have ended by itself
+            with contextlib.suppress(OSError):  # it may have ended already
                 signal.pidfd_send_signal(preforked.process, signal.SIGKILL)
             raise
         layer_descriptors = [self._layers[name] for name in lowers]
@@ -271,26 +271,26 @@ class Starter:
         ]
 
     def _begin(self, begun: Preforked, command: dict[str, Any], pipes: list[int]) -> list[int]:
-        """Have a process become a sandbox's first.
+        """Have a waiting process become the first one of a sandbox.
 
-        It takes its command, and answers when it is in a user namespace of its own; it gets ids
-        there, which only its parent may give, and is told to go on. Then its socket ends, with the
-        execution of the program, or it says what went wrong.
+        The process takes its command, and answers when it is in its own user namespace. It is given
+        ids there, which only its parent may give, and is told to continue. Then either its socket
+        ends, as the program is executed, or it reports what went wrong.
 
         Returns:
-            Descriptors of its upper folder, and of its root.
+            Descriptors of the sandbox's upper folder and root.
         """
         answer: dict[str, Any] | None = None
         folders: list[int] = []
         try:
-            with contextlib.suppress(ConnectionError):  # it may have said why it is gone
+            with contextlib.suppress(ConnectionError):  # it may have reported why it is gone
                 send(begun.channel, command, pipes)
             answer, folders = receive(begun.channel)
             if answer is not None and "error" not in answer:
                 self._map_ids(begun.pid)
                 send(begun.channel, {}, [])
                 answer, _ = receive(begun.channel)
-                if answer is None:  # the socket has ended as another program was executed
+                if answer is None:  # the socket ended when the program was executed
                     return folders
         except (ConnectionError, TimeoutError, FileNotFoundError, ProcessLookupError):
             pass
@@ -305,7 +305,7 @@ class Starter:
         raise (ProcessLost if answer["lost"] else OSError)(0, answer["error"])
 
     def _map_ids(self, pid: int) -> None:
-        """Give a process that is in a new user namespace its users and groups."""
+        """Give a process in a new user namespace its users and groups."""
         for kind, ranges in self._ids.items():
             if not self._all_ids:
                 ranges = [(0, 1)]
@@ -318,7 +318,7 @@ class Starter:
         """Open sockets in the network of a sandbox, given its process; see ``open_sockets``."""
         channel, child_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
-        if pid == 0:  # who enters a namespace cannot always come back
+        if pid == 0:  # a process cannot always leave a namespace again
             try:
                 enter(descriptors[0])
                 sockets = open_sockets(tcp, udp)
@@ -334,7 +334,7 @@ class Starter:
         finally:
             channel.close()
             with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)  # it has done what it can
+                os.kill(pid, signal.SIGKILL)  # it is of no further use
                 os.waitpid(pid, 0)
         if answer is None or "error" in answer:
             raise OSError((answer or {"error": "the sandbox's network cannot be entered"})["error"])
@@ -349,7 +349,7 @@ class Starter:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         limit = time.monotonic() + _CLEANUP_TIMEOUT
-        with contextlib.suppress(ChildProcessError):  # there is none any more
+        with contextlib.suppress(ChildProcessError):  # there is no child any more
             while time.monotonic() < limit:
                 if os.waitpid(-1, os.WNOHANG) == (0, 0):
                     time.sleep(0.002)
@@ -368,7 +368,7 @@ class Starter:
 
 
 def _reap(process: int, end: int) -> None:
-    """Say how a sandbox's first process has ended, as a shell does, and close both descriptors."""
+    """Report how a sandbox's first process ended, as a shell does; close both descriptors."""
     with contextlib.suppress(OSError):
         exit_info = os.waitid(os.P_PIDFD, process, os.WEXITED)
         if exit_info is not None:
@@ -380,21 +380,21 @@ def _reap(process: int, end: int) -> None:
 
 
 def _read_id_ranges(path: str) -> list[tuple[int, int]]:
-    """Return the ranges of ids that we have and can give on; each is one of our parent's."""
+    """Return the ranges of ids that we have and can pass on; each is one of our parent's."""
     rows = [[int(word) for word in line.split()] for line in Path(path).read_text().splitlines()]
     return [(first, min(count, IDS - first)) for first, _, count in rows if first < IDS]
 
 
 def allow_descriptors() -> None:
-    """Let sandboxes have open files with the numbers that ours have, whatever the host's limit.
+    """Let sandboxes use descriptor numbers as high as our own, whatever the host's limit is.
 
     Raises:
-        OSError: the limit is too low and may not be raised.
+        OSError: the limit is too low and cannot be raised.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= _MAX_OPEN_FILES:
         return
-    for maximum in (max(hard, _MAX_OPEN_FILES), hard):  # the first is for root
+    for maximum in (max(hard, _MAX_OPEN_FILES), hard):  # the first works for root only
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(maximum, _MAX_OPEN_FILES), maximum))
             break
@@ -404,17 +404,17 @@ def allow_descriptors() -> None:
 
 
 def main() -> None:
-    """Serve the client at the descriptor that the command line names."""
+    """Serve the client whose socket is given on the command line."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(channel.fileno(), False)
-    close_all_but([channel.fileno()])  # bubblewrap, for one, leaves some open
-    os.umask(0o022)  # sandboxes have it, whoever starts them
+    close_all_but([channel.fileno()])  # bubblewrap, for example, leaves some open
+    os.umask(0o022)  # sandboxes inherit it, whichever user starts them
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client ends us
     try:
         allow_descriptors()
         starter = Starter(channel, real_root=sys.argv[2] == "own")
     except OSError as error:
-        channel.recv(1)  # the end of a channel with an unread request takes the answer with it
+        channel.recv(1)  # closing a channel with an unread request would discard the answer
         send(channel, error_answer(error), [])
         return
     gc.freeze()  # a garbage collection would copy the memory that forked processes share
