@@ -1,12 +1,12 @@
-"""Where Docker engines are: how hosts are written, Docker's contexts, and the usual sockets.
+"""Addresses of Docker engines: how hosts are written, Docker's contexts, and the usual sockets.
 
-An engine is reached by a socket of this machine (``unix://``), by TCP, with TLS or without
-(``tcp://``), or by SSH (``ssh://``); a name without ``://`` is that of a context of Docker's.
+An engine is reached by a socket of this machine (``unix://``), by TCP, with or without TLS
+(``tcp://``), or by SSH (``ssh://``); a name without ``://`` is that of a Docker context.
 
-Contexts are read here and not by the SDK's ``ContextAPI``. It looks for them in the current folder
-where Docker has no configuration file, reaches a host without TLS where a certificate is missing,
-and does not check certificates where the context does not say whether to. It also takes the SDK,
-which is slow to import, and this is asked in every run.
+Contexts are read here and not by the SDK's ``ContextAPI``. If Docker has no configuration file,
+that looks for them in the current folder; if a certificate is missing, it reaches a host without
+TLS; and if the context does not say whether to check certificates, it does not check them. It also
+needs the SDK, which is slow to import, and an address is needed in every run.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_SOCKET", "Address", "find_address"]
 
 DEFAULT_SOCKET = "/var/run/docker.sock"
-"""Where an engine has its socket, unless it was told otherwise."""
+"""The default path of an engine's socket."""
 
-_PASSWORD = re.compile(r":[^:/@]*@")  # in an address, where none belongs
+_PASSWORD = re.compile(r":[^:/@]*@")  # in an address, where it does not belong
 _CERTIFICATES = ("ca", "cert", "key")
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where an engine is, and by which certificates it is reached; plain data.
+    """Where an engine is, and with which certificates it is reached; plain data.
 
     Attributes:
-        name: what the user calls it; empty for the engine that nobody names.
+        name: the user's name for it; empty for an engine that the user does not name.
         url: its address.
         certificates: a folder's ``ca.pem``, ``cert.pem`` and ``key.pem``; empty for none.
         verify: whether the engine's certificate is checked.
-        context: the context of Docker's that led here; empty for none.
-        place: what is usually at this address, where it was looked for; empty where it was named.
+        context: the Docker context that this address is from; empty for none.
+        place: what usually has this address, if it was searched for; empty if it was named.
     """
 
     name: str
@@ -58,7 +58,8 @@ class Address:
 
     @property
     def is_socket(self) -> bool:
-        """Whether it is a socket of this machine, whatever machine the engine behind it is on."""
+        """Whether it is a socket of this machine, whichever machine the engine is on."""
+        """The address for messages, without a password, which some users write into it."""
         return self.url.startswith("unix://")
 
     @property
@@ -68,7 +69,7 @@ class Address:
 
     @property
     def origin(self) -> str:
-        """Why it is this engine, for the run's header; empty for the usual one.
+        """Why this engine is used, for the run's header; empty for the usual one.
 
         Such as ``on big``, ``at unix:///home/ada/.rd/docker.sock (Rancher Desktop)`` or
         ``(DOCKER_HOST=tcp://big:2376)``.
@@ -83,24 +84,24 @@ class Address:
 
     @property
     def label(self) -> str:
-        """How messages call the place: those about a host begin with its name already."""
+        """How messages name the place; messages about a named host begin with its name already."""
         return "there" if self.name else f"at {self.shown_url}"
 
     def introduce(self, problem: str) -> str:
-        """Return a message about the engine, with the engine's place unless that is known."""
+        """Return a message about the engine, with its place unless the name shows it already."""
         return problem if self.name else f"the Docker engine {self.label}: {problem}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as builtins."""
+        """Return the address as builtin types."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Address:
-        """Return what :meth:`to_json` gave."""
+        """Return an address from the result of :meth:`to_json`."""
         return cls(**{**fields, "certificates": tuple(fields["certificates"])})
 
     def tls(self) -> TLSConfig | bool:
-        """Return what the SDK takes for TLS; False for none."""
+        """Return the SDK's settings for TLS; False for none."""
         from docker.tls import TLSConfig
 
         if not self.certificates:
@@ -112,12 +113,12 @@ class Address:
 
 
 def find_address(name: str = "") -> Address:
-    """Return where a host is.
+    """Return the address of a host.
 
     Args:
         name: its address, or the name of a context; ``default`` for the engine that is used without
             a context. Empty for the engine that ``docker`` uses here: that of ``DOCKER_HOST``, else
-            of ``DOCKER_CONTEXT``, else of the current context, else the default one. Where nobody
+            of ``DOCKER_CONTEXT``, else of the current context, else the default one. If nothing
             listens at the default socket, it is the first of ``places.PLACES`` that answers.
 
     Raises:
@@ -162,7 +163,7 @@ def _config_folder() -> Path:
 
 
 def _current_context() -> str:
-    """Return the name of the context that ``docker`` uses when it is given none.
+    """Return the name of the context that ``docker`` uses by default.
 
     Raises:
         ConfigurationError: Docker's configuration is not JSON.
@@ -172,7 +173,7 @@ def _current_context() -> str:
     if not name:
         try:
             name = json.loads(path.read_bytes()).get("currentContext")
-        except OSError:  # there is none, or it is another user's: Docker does without it, too
+        except OSError:  # missing, or another user's: Docker ignores that, too
             pass
         except (ValueError, AttributeError) as error:
             raise ConfigurationError(
@@ -207,7 +208,7 @@ def _read_context(name: str, context: str) -> Address:
     files = tuple(folder / "tls" / digest / "docker" / f"{stem}.pem" for stem in _CERTIFICATES)
     if not any(path.is_file() for path in files):
         return Address(name, url, context=context)
-    # Some of them are refused: without TLS, whoever is on the way could read and change all.
+    # Refuse an incomplete set: without TLS, anyone on the way could read and change everything.
     return Address(name, url, _check_certificates(files), verify, context)
 
 
@@ -222,7 +223,7 @@ def _check_certificates(files: Iterable[Path]) -> tuple[str, str, str]:
     """Return the paths of certificates.
 
     Raises:
-        ConfigurationError: one is not there.
+        ConfigurationError: one does not exist.
     """
     files = tuple(files)
     for path in files:
@@ -236,10 +237,10 @@ def _check_certificates(files: Iterable[Path]) -> tuple[str, str, str]:
 
 
 def _add_certificates(name: str, url: str) -> Address:
-    """Return an address with the certificates that the environment names, as the SDK has it.
+    """Return an address with the certificates that the environment names, as in the SDK.
 
     Raises:
-        ConfigurationError: one of them is not there.
+        ConfigurationError: one of them does not exist.
     """
     verify = bool(os.environ.get("DOCKER_TLS_VERIFY"))
     folder = os.environ.get("DOCKER_CERT_PATH") or ""

@@ -1,4 +1,4 @@
-"""Docker as a backend: the engine that the environment names, or those of several hosts."""
+"""Docker as a backend: the engine that the environment names, or the engines of several hosts."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _PING_TIMEOUT = 5.0  # seconds
 
 
 def make_docker(settings: SandboxSettings) -> Backend:
-    """Return the backend for one engine, or that for hosts where some are given."""
+    """Return the backend for one engine, or the backend for hosts if some are given."""
     return DockerHostsBackend(settings) if settings.docker_hosts else DockerBackend(settings)
 
 
 @contextlib.contextmanager
 def open_images(settings: SandboxSettings) -> Iterator[DescribedImages]:
-    """Have the images of the engine within a context; nothing is started there.
+    """Provide the engine's images within a context; nothing is started.
 
     Raises:
-        EngineUnavailable: it does not answer.
+        EngineUnavailable: the engine does not answer.
     """
     from pytest_intercode.sandboxes.docker.engine import connect
     from pytest_intercode.sandboxes.docker.images import DockerImages
@@ -57,12 +57,12 @@ class DockerBackend(EngineBackend):
 
     @cached_property
     def has_services(self) -> bool:
-        """Whether an engine of it closes networks: from those of Podman, its machine is reached."""
+        """Whether one of its engines isolates networks; Podman's lead to the engine's machine."""
         answers = list(self._ask_for_podman())
-        return not answers or not all(answers)  # what does not answer, the first sandbox meets
+        return not answers or not all(answers)  # an engine that does not answer fails later
 
     def _ask_for_podman(self) -> Iterator[bool]:
-        """Ask the engines that answer whether they are Podman's."""
+        """Ask each engine that answers whether it is Podman's."""
         from pytest_intercode.sandboxes.docker.podman import is_podman
 
         for connect in self._connectors():
@@ -74,7 +74,7 @@ class DockerBackend(EngineBackend):
                 yield is_podman(link.probe.info())
 
     def _connectors(self) -> list[Callable[[], Link]]:
-        """Return what connects to each engine."""
+        """Return the functions that connect to each engine."""
         from pytest_intercode.sandboxes.docker.engine import connect
 
         return [connect]
@@ -86,14 +86,14 @@ class DockerBackend(EngineBackend):
         return ", ".join([label, *details])
 
     def _label(self) -> str:
-        """Return its name, and which engine it has, where that is not the usual one."""
+        """Return its name, with its engine if that is not the usual one."""
         try:
             return f"{self.name} {find_address().origin}".rstrip()
-        except ConfigurationError:  # that is what its first use meets
+        except ConfigurationError:  # its first use will report it
             return self.name
 
     def requested(self) -> str | None:
-        """Return nothing where a runtime is given, and no root file system."""
+        """Return an empty reason if a runtime is given, and no root file system."""
         is_for_docker = self.settings.runtime is not None and self.settings.rootfs is None
         return "" if is_for_docker else None
 
@@ -104,9 +104,10 @@ class DockerBackend(EngineBackend):
         except ConfigurationError as error:
             return str(error)
         if not address.is_socket:
-            return ""  # it was set up by hand; if it does not answer, that is an error
+            return ""  # it was set up by the user; if it does not answer, that is an error
         if address.place and IS_LINUX:
-            # Nobody has named it, and here `auto` has bubblewrap, which needs no engine at all.
+            # The user has not named it, and on Linux `auto` can use bubblewrap, which needs no
+            # engine.
             return (
                 f"no Docker engine answers at unix://{DEFAULT_SOCKET}, only {address.place} at "
                 f"{address.url}"
@@ -117,7 +118,7 @@ class DockerBackend(EngineBackend):
         return f"no Docker engine answers {address.label}" if answer else ""
 
     def describe(self, problem: str) -> Iterable[Fact]:
-        """Return what its engine is like; it is asked and not changed."""
+        """Return facts about its engine, which is only asked, not changed."""
         from pytest_intercode.sandboxes.docker.facts import describe_engine, describe_problem
 
         if problem:
@@ -125,7 +126,7 @@ class DockerBackend(EngineBackend):
         return describe_engine(self.name, "", self.settings.runtime)
 
     def check(self, options: Mapping[str, str]) -> None:
-        """See that the engine has the runtime, and that it reaches the registry."""
+        """Check that the engine has the runtime, and that it reaches the registry."""
         values = {"runtime": self.settings.runtime, "registry": self.settings.registry}
         for field, value in values.items():
             if value is None or field not in options:
@@ -148,10 +149,10 @@ class DockerBackend(EngineBackend):
         return Registry(api, value).problem()
 
     def platform(self) -> Platform:
-        """Return the platform of its engine, which is asked for it.
+        """Return the platform of its engine, by asking the engine.
 
         Raises:
-            EngineUnavailable: it does not answer.
+            EngineUnavailable: the engine does not answer.
         """
         from pytest_intercode.sandboxes.docker.engine import connect
         from pytest_intercode.sandboxes.docker.platforms import engine_platform
@@ -160,7 +161,7 @@ class DockerBackend(EngineBackend):
             return engine_platform(link.probe.info())
 
     def start(self, events: BackendEvents) -> None:
-        """Connect to the engine, and remove what earlier runs left behind there."""
+        """Connect to the engine, and remove what earlier runs left there."""
         from pytest_intercode.sandboxes.docker.engine import DockerEngine
         from pytest_intercode.sandboxes.docker.images import DockerImages
 
@@ -173,7 +174,7 @@ class DockerBackend(EngineBackend):
 
 
 class DockerHostsBackend(DockerBackend):
-    """The Docker engines of several hosts as one."""
+    """The Docker engines of several hosts, used as one."""
 
     def _connectors(self) -> list[Callable[[], Link]]:
         from pytest_intercode.sandboxes.docker.link import Link
@@ -184,15 +185,15 @@ class DockerHostsBackend(DockerBackend):
         return f"{self.name} on {', '.join(host.name for host in self.settings.hosts)}"
 
     def requested(self) -> str | None:
-        """Return nothing: hosts are given."""
+        """Return an empty reason: hosts are given."""
         return ""
 
     def problem(self) -> str:
-        """Return nothing: `check` asks each host, and the run goes on with those that answer."""
+        """Return nothing: `check` asks each host, and the run continues with those that answer."""
         return ""
 
     def describe(self, problem: str) -> Iterable[Fact]:
-        """Return what the engine of each host is like; they are asked at the same time."""
+        """Return facts about the engine of each host, which are asked in parallel."""
         from pytest_intercode.sandboxes.docker.facts import describe_engine
 
         def describe_host(name: str) -> list[Fact]:
@@ -203,7 +204,7 @@ class DockerHostsBackend(DockerBackend):
             return [fact for facts in threads.map(describe_host, names) for fact in facts]
 
     def check(self, options: Mapping[str, str]) -> None:
-        """See that all hosts answer, and can do what sandboxes need."""
+        """Check that all hosts answer, and can do what sandboxes need."""
         if "docker_hosts" not in options:
             return
         from pytest_intercode.sandboxes.docker.hosts import check_hosts

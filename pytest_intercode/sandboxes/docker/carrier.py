@@ -1,10 +1,10 @@
-"""A port of a container that leads to a Unix socket here, for engines that share no folder with us.
+"""Forwards a port of a container to a Unix socket here, for engines that share no folder with us.
 
-A process in the container listens on its loopback (``carrier.pl``). The engine started it, and the
-streams that it carries for that process carry all connections. There is no network, and whatever
-comes out of the container leads to this one socket.
+A process in the container listens on its loopback (``carrier.pl``). The engine starts it, and all
+connections travel over the streams that the engine attaches to that process. No network is
+involved, and whatever comes out of the container goes to this one socket only.
 
-Each frame has a letter, the number of a connection and a count, both of four bytes, big-endian:
+Each frame has a letter, the number of a connection, and a count, both of four bytes, big-endian:
 
 ====== ================ ==========================================================================
 letter who sends it     what it says
@@ -18,12 +18,12 @@ letter who sends it     what it says
 ``Q``  we               the process is to end
 ====== ================ ==========================================================================
 
-Of each connection, no more than ``_WINDOW`` bytes are on their way in either direction. So a slow
-reader holds up its own connection and no other one, and neither end keeps more than that.
+For each connection, at most ``_WINDOW`` bytes are in transit in either direction. So a slow reader
+holds up its own connection and no other, and neither end stores more than that.
 
-An agent may have become the process, and write anything. Frames that cannot be are the end of all
-connections of this container, as is what lets too much lie unread. Another session's connections
-have a thread of their own, and share nothing with these.
+An agent may have replaced the process, and write anything. Invalid frames end all connections of
+this container, and so does a process that leaves too much unread. The connections of another
+session have a thread of their own, and share nothing with these.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ __all__ = ["Carrier"]
 _HEADER = struct.Struct(">cII")
 _WINDOW = 128 * 1024  # bytes
 _MAX_CONNECTIONS = 128  # at a time; more wait in the container
-_MAX_REFUSED = 1000  # connections in all that come while there are too many, or nobody listens
-_MAX_FRAME = 64 * 1024  # bytes of data in one
-_MAX_QUEUED = 1024**2  # bytes that wait for the engine, beside what windows allow
-# Frames that are read at once. Then the other threads of this process have their turn, as somebody
-# may write nothing but small ones; of those of a carrier, these are some megabytes.
+_MAX_REFUSED = 1000  # connections in total that come when there are too many, or nothing listens
+_MAX_FRAME = 64 * 1024  # bytes of data in a frame
+_MAX_QUEUED = 1024**2  # bytes that wait for the engine, in addition to what windows allow
+# Frames that are read in one go. Then the other threads of this process get their turn, as an agent
+# may write only small frames; for frames of a real carrier, this is some megabytes.
 _MAX_BURST = 256
 _BURST_INTERVAL = 0.001  # seconds
-_MAX_REASON = 400  # bytes of what a process says that cannot start
+_MAX_REASON = 400  # bytes of the message of a process that cannot start
 _START_TIMEOUT = 30.0  # seconds for the process to listen, on a busy machine
-_END_TIMEOUT = 2.0  # seconds for it to end
+_END_TIMEOUT = 2.0  # seconds for the process to end
 
 
 @cache
@@ -73,19 +73,19 @@ def _program() -> str:
 
 
 class _Nonsense(Exception):
-    """The process writes what it never would: it is another one."""
+    """The process writes what ours never would: an agent has replaced it."""
 
 
 class _Connection:
-    """One connection to our socket, which leads to one in the container.
+    """One connection to our socket, for a connection in the container.
 
     Attributes:
         socket: our end.
-        output: what came from the container and was not yet taken by our socket.
+        output: bytes from the container that our socket has not taken yet.
         credit: how many bytes may still be sent to the container.
-        allowance: how many may still come from it.
-        is_read: our socket has no more to say.
-        is_ended: the container's end has no more to say.
+        allowance: how many bytes may still come from it.
+        is_read: nothing more comes from our socket.
+        is_ended: nothing more comes from the container.
     """
 
     def __init__(self, outside: Path) -> None:
@@ -95,17 +95,17 @@ class _Connection:
         self.is_read = self.is_ended = False
         try:
             self.socket.setblocking(False)
-            # At once or not at all, as it is a Unix socket: where its queue is full, it refuses.
+            # This never waits, as it is a Unix socket: if its queue is full, it refuses.
             self.socket.connect(os.fspath(outside))
         except BaseException:
             self.socket.close()
             raise
 
     def flush(self) -> int:
-        """Write what our socket takes now; return how many bytes that was.
+        """Write what our socket accepts now; return how many bytes that was.
 
         Raises:
-            OSError: nobody reads them.
+            OSError: the socket's other end is closed.
         """
         count = 0
         with contextlib.suppress(BlockingIOError, InterruptedError):
@@ -119,22 +119,22 @@ class _Connection:
 
     @property
     def is_over(self) -> bool:
-        """Whether neither side has anything to say."""
+        """Whether nothing more comes from either side."""
         return self.is_read and self.is_ended and not self.output
 
 
 class Carrier:
-    """Carries connections until it is closed, the process is gone, or it writes nonsense.
+    """Carries connections until it is closed, or the process is gone or writes nonsense.
 
     Args:
         api: the engine's client.
         container_id: the container.
-        port: the port of its loopback that the process listens at.
+        port: the port of the container's loopback on which the process listens.
         outside: the path of our socket.
 
     Raises:
-        CommandFailed: the process does not start in this container; the message is its own.
-        SandboxError: the engine does not start it.
+        CommandFailed: the process does not start in this container; the message is the process's.
+        SandboxError: the engine does not start the process.
     """
 
     def __init__(self, api: APIClient, container_id: str, port: int, outside: Path) -> None:
@@ -195,11 +195,11 @@ class Carrier:
         quit_at = 0.0
         while not self._is_abandoned:
             for chunk in self._streams.receive(0):
-                if chunk.stream == "output":  # the other stream is nobody's any more
+                if chunk.stream == "output":  # the other stream is ignored from now on
                     self._input += chunk.data
                     self._read_frames()
-            # Windows bound the data, and nothing bounds our answers to frames of a process that
-            # reads none.
+            # Windows limit the data, but nothing limits our answers to frames of a process that
+            # never reads.
             if self._streams.queued_bytes > _MAX_QUEUED + self._count_outstanding():
                 raise _Nonsense
             if self._closing and not quit_at:
@@ -210,7 +210,7 @@ class Carrier:
             self._wait(bool(quit_at))
 
     def _wait(self, is_ending: bool) -> None:
-        """Wait until something can be carried, and carry what comes from here."""
+        """Wait until something can be carried, and carry what comes from our side."""
         poll = select.poll()
         events = select.POLLIN | (select.POLLOUT if self._streams.queued else 0)
         poll.register(self._streams.fileno(), events)
@@ -220,7 +220,7 @@ class Carrier:
         for number, connection in self._connections.items():
             events = select.POLLIN if connection.credit and not connection.is_read else 0
             events |= select.POLLOUT if connection.output else 0
-            if events:  # or poll would report an end again and again that is seen to later
+            if events:  # else poll would report an end again and again
                 numbers[connection.socket.fileno()] = number
                 poll.register(connection.socket, events)
         for descriptor, events in poll.poll(_END_TIMEOUT * 1000 if is_ending else None):
@@ -232,7 +232,7 @@ class Carrier:
         try:
             if connection.output or events == select.POLLOUT:
                 self._acknowledge(number, connection.flush())
-            # An end or an error that poll reports is met here as well, by what `recv` says.
+            # An end or an error that poll reports shows here as well, in the result of `recv`.
             if events != select.POLLOUT and connection.credit and not connection.is_read:
                 data = connection.socket.recv(min(_MAX_FRAME, connection.credit))
                 connection.credit -= len(data)
@@ -289,7 +289,7 @@ class Carrier:
         if kind not in (b"D", b"E", b"A", b"C") or not 0 < number <= self._last:
             raise _Nonsense
         connection = self._connections.get(number)
-        if connection is None:  # it was closed here, which the other end does not know yet
+        if connection is None:  # it was closed here, and the other end does not know yet
             return
         if kind == b"A":
             connection.credit += count
@@ -311,7 +311,7 @@ class Carrier:
             if len(self._connections) >= _MAX_CONNECTIONS:
                 raise OSError
             self._connections[number] = _Connection(self._outside)
-        except OSError:  # also where its session is over, and nobody listens any more
+        except OSError:  # or its session is over, and nothing listens any more
             self._refused += 1
             if self._refused > _MAX_REFUSED:
                 raise _Nonsense from None
@@ -320,11 +320,11 @@ class Carrier:
     # -- the end
 
     def close(self, *, wait: bool = True) -> None:
-        """End all connections, and the process; may be called twice and from any thread.
+        """End all connections, and the process; can be called twice and from any thread.
 
         Args:
-            wait: return once the process is gone, so that nothing of it is graded; else its
-                container is about to end it.
+            wait: return only when the process is gone, so that it is not graded; if false, the
+                container is about to end, and the process with it.
         """
         self._closing = True
         self._is_abandoned = self._is_abandoned or not wait
@@ -338,7 +338,7 @@ class Carrier:
         self.close_copies()
 
     def close_copies(self) -> None:
-        """Close our sockets; a forked child has copies of them, and the streams close their own."""
+        """Close our sockets, also in a forked child; the streams close their own copies."""
         for connection in list(self._connections.values()):
             connection.socket.close()
         self._waker.close()

@@ -1,4 +1,4 @@
-"""One container as a sandbox."""
+"""A Docker container as a sandbox."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ NOT_HERE = (
     "the Docker engine has to be on this machine, and not in a virtual one, as on a Mac; leave out "
     "`hosts`, or run pytest on the engine's own machine"
 )
-"""Why a sandbox of another machine cannot have a limited network, and what to do."""
+"""Why a sandbox on another machine cannot have a limited network, and what to do."""
 
-_CPU_PERIOD = 100_000  # microseconds, in which a quota of processor time may be used
-_HALT = b"K - all\n"  # the keeper is to kill everything but itself
+_CPU_PERIOD = 100_000  # microseconds; a quota of processor time is for this period
+_HALT = b"K - all\n"  # tells the keeper to kill everything but itself
 _LOST = "the connection to it was lost"
-_KILLED = "137"  # the status that the engine gives to a container that SIGKILL ended
-_END_NOTICE_DELAY = 2  # seconds after which the engine has surely noticed that a container ended
+_KILLED = "137"  # the engine's status for a container that was ended by SIGKILL
+_END_NOTICE_DELAY = 2  # seconds within which the engine surely notices that a container ended
 
-# Runtimes whose containers write to the engine's layers, as they have the host's kernel. Others may
-# keep changes in memory, or in a disk of a virtual machine.
+# Runtimes whose containers write to the engine's layers, as they use the host's kernel. Others may
+# keep changes in memory, or on the disk of a virtual machine.
 _WRITE_THROUGH = ("", "runc", "crun", "youki", "nvidia", "io.containerd.runc.v2")
-_OVERLAYS = ("overlay2", "overlay")  # as Docker and Podman call it
+_OVERLAYS = ("overlay2", "overlay")  # the names in Docker and in Podman
 
-# The engine's own list, and more: with the first version of cgroups a tmpfs without a size is
-# mounted there, and files that fill a sandbox's memory are the end of its keeper. What is mounted
-# in it is named one by one, as crun would otherwise show it a second time, to be written to.
+# The engine's own list, and more: with version 1 of cgroups, a tmpfs without a size is mounted
+# there, and files that fill a sandbox's memory would end its keeper. Its submounts are listed one
+# by one, as crun would otherwise show them a second time, writable.
 _HIERARCHIES = (
     "blkio",
     "cpu",
@@ -89,13 +89,13 @@ READONLY = (
 )
 
 
-# What the engine keeps on the host and mounts into a container, and under which key it says where.
+# Files that the engine keeps on the host and mounts into a container, with their keys in its facts.
 _MOUNTED = {
     "/etc/hostname": "HostnamePath",
     "/etc/hosts": "HostsPath",
     "/etc/resolv.conf": "ResolvConfPath",
 }
-_ADDRESSES = "/etc/hosts"  # with a network, it holds the address of this one container
+_ADDRESSES = "/etc/hosts"  # with a network, it contains this container's own address
 
 
 def host_config(
@@ -104,14 +104,14 @@ def host_config(
     runtime: str | None = None,
     volumes: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the limits of a container, as the engine's API takes them.
+    """Return the limits of a container, in the form of the engine's API.
 
     Args:
         api: the engine's client.
-        spec: what is asked for.
-        runtime: what is to start it; None for the engine's own.
-        volumes: of an engine that does not see this machine's files, its volumes instead of the
-            folders that are only read, and nothing instead of those that are shared.
+        spec: the spec that is asked for.
+        runtime: the runtime that is to start it; None for the engine's own.
+        volumes: for an engine that does not see this machine's files: its volumes, which replace
+            the read-only folders; shared folders are then left out.
     """
     from docker.types import LogConfig, Ulimit
 
@@ -128,7 +128,7 @@ def host_config(
         pids_limit=limits.pids,
         mem_limit=limits.memory,
         memswap_limit=limits.memory,
-        # As `--cpus` means, of which an engine refuses more than its machine has.
+        # This is what `--cpus` means, but engines refuse more `--cpus` than their machine has.
         cpu_period=_CPU_PERIOD,
         cpu_quota=int(limits.cpus * _CPU_PERIOD),
         binds=[
@@ -158,19 +158,20 @@ def _local_process(number: int, container_id: str) -> int:
 
 
 class Container(AttachedSandbox):
-    """A started container and the channel to its keeper.
+    """A started container, and the channel to its keeper.
 
     Args:
         api: the engine's client.
         container_id: its id.
-        streams: what is attached to its keeper.
-        spec: what it was asked for.
-        runtime: what started it; by default what the engine says.
+        streams: the streams that are attached to its keeper.
+        spec: the spec that was asked for.
+        runtime: the runtime that started it; by default, the one that the engine reports.
         local: the engine has this machine's kernel and files.
 
     Attributes:
-        let_go: closes what is attached to it once it is closed, now or soon; with that it ends.
-        services: what it has beside it, and is reached by; None where it is in no network.
+        let_go: called with the streams when this is closed; closes them now or soon, which ends
+            the container.
+        services: its services, and the networks that lead to them; None if it is in no network.
     """
 
     let_go: Callable[[AttachedStreams], None] = staticmethod(AttachedStreams.close)
@@ -185,7 +186,7 @@ class Container(AttachedSandbox):
         *,
         local: bool = True,
     ) -> None:
-        # Asked now, while the keeper starts, and not when an episode waits for it.
+        # Asked now, while the keeper starts, and not while an episode waits for it.
         container_info = api.inspect_container(container_id)
         self._storage = container_info.get("GraphDriver") or {}
         self._runtime = runtime or str(
@@ -194,7 +195,7 @@ class Container(AttachedSandbox):
         self._mounted = {
             path: container_info[key] for path, key in _MOUNTED.items() if container_info.get(key)
         }
-        # An image that declares volumes has one made for each; what we mount is not the agent's.
+        # For each volume that an image declares, one is made; our own mounts are not the agent's.
         own_mounts = {inside for _, inside in (*spec.mounts, *spec.readonly)}
         self.volumes = {
             str(mount["Destination"]): str(mount.get("Source") or "")
@@ -210,7 +211,7 @@ class Container(AttachedSandbox):
         self._relays: list[Relay] = []
         self._carriers: list[Carrier] = []
         self._local = local
-        # Unguarded, it might be made to kill itself.
+        # Without a guard, an action might make it kill itself.
         self._process = _local_process(container_info["State"].get("Pid", 0), container_id)
         self._pid = self._process if spec.guarded else 0
         self._started_at = time.monotonic()
@@ -222,7 +223,7 @@ class Container(AttachedSandbox):
             raise
 
     def _choose_transport(self, streams: AttachedStreams) -> AttachedStreams | PipeStreams:
-        """Return the shortest way to the keeper: pipes for root, else what is attached."""
+        """Return the shortest way to the keeper: pipes for root, else the attached streams."""
         usable = self._local and self._process and os.geteuid() == 0
         if not usable or self._runtime not in _WRITE_THROUGH:
             return streams
@@ -231,7 +232,7 @@ class Container(AttachedSandbox):
         except OSError as error:
             raise ChannelClosed(f"the sandbox has ended ({error.strerror})") from None
         try:
-            # The folder never becomes another process's, though its number may.
+            # This folder never becomes another process's, while its number may be used again.
             if not _local_process(self._process, self._id):
                 return streams
             return own_pipes(streams, folder) or streams
@@ -239,7 +240,7 @@ class Container(AttachedSandbox):
             os.close(folder)
 
     def outside_cause(self) -> str:
-        """Return what the engine says of the container, if somebody else has ended or paused it."""
+        """Return what the engine reports, if the container was ended or paused from outside."""
         from docker.errors import NotFound
 
         try:
@@ -249,19 +250,19 @@ class Container(AttachedSandbox):
                 state = {}
             if state.get("Paused"):
                 return "somebody has paused it"
-            # The engine lets go of a container only after its keeper has ended.
+            # The engine closes its streams only after the container's keeper has ended.
             if self.hung_up() and self._process and _local_process(self._process, self._id):
                 return _LOST
-            hung_up = self._transport.hung_up()  # pipes know it before the engine does
+            hung_up = self._transport.hung_up()  # pipes show it before the engine knows
             return self._find_end_event(ended=hung_up or not state.get("Running"))
         except client_errors(OSError, ValueError) as error:
             message = plain(error)
             return message if message.startswith(NO_ANSWER) else f"{NO_ANSWER}: {message}"
 
     def _find_end_event(self, ended: bool) -> str:
-        """Return what the engine's events say; of a container that ended, wait for its end's."""
-        # By the engine's clock, which may be another machine's. A stream of events that has an end
-        # in time is closed by the engine itself.
+        """Return the cause in the engine's events; wait for the last one of an ended container."""
+        # By the engine's clock, which may be another machine's. The engine closes a stream of
+        # events that has an end time.
         system_time = re.sub(r"\.\d+", "", self._api.info()["SystemTime"]).replace("Z", "+00:00")
         end_time = int(datetime.fromisoformat(system_time).timestamp()) + (
             _END_NOTICE_DELAY if ended else 0
@@ -269,11 +270,11 @@ class Container(AttachedSandbox):
         filters = {"container": self._id, "event": ["kill", "pause", "die"]}
         events = self._api.events(since=1, until=end_time, filters=filters, decode=True)
         try:
-            # The first is the cause: an engine that is asked to kill says so before it says that
-            # the container died.
+            # The first event is the cause: an engine that is asked to kill reports that before it
+            # reports that the container died.
             event = next(events, None)
         finally:
-            with contextlib.suppress(*client_errors(OSError)):  # it may be at its end
+            with contextlib.suppress(*client_errors(OSError)):  # it may have ended
                 events.close()
         if event is None:
             return ""
@@ -285,11 +286,11 @@ class Container(AttachedSandbox):
         return find_killer(self._pid, self._started_at) if self._pid and status == _KILLED else ""
 
     def hung_up(self) -> bool:
-        """Whether its engine has let go of it, as far as that is known without asking."""
+        """Whether its engine has closed its streams, as far as that is known without asking."""
         return self._streams.hung_up()
 
     def lead_to(self, inside: str, outside: Path) -> None:
-        """Have a socket in it be reached at a path here, where no folder is shared with it."""
+        """Make a socket in it reachable at a path here, where no folder is shared with it."""
         if not self._local:
             folder = shlex.quote(posixpath.dirname(inside))
             status, output = self._channel.admin(f"mkdir -p {folder} && chmod 1777 {folder}", 10.0)
@@ -299,7 +300,7 @@ class Container(AttachedSandbox):
             self._relays.append(relay)
 
     def forward_port(self, port: int, outside: Path) -> Callable[[], None] | None:
-        """Have a port of its loopback lead to a Unix socket here, where no folder is shared."""
+        """Forward a port of its loopback to a Unix socket here, if no folder is shared."""
         if self._local:
             return None
         carrier = Carrier(self._api, self._id, port, outside)
@@ -312,10 +313,11 @@ class Container(AttachedSandbox):
             relay.close()
         for carrier in self._carriers:
             carrier.close(wait=False)
-        # Before anything ends: what fails by it in another thread is not the agent's fault then.
+        # Before anything ends: an error that this causes in another thread is not the agent's
+        # fault.
         first, self._ended = not self._ended, True
         if isinstance(self._transport, PipeStreams):
-            # Its container may be left for a while (see `_DelayedEnds`); what runs in it ends now.
+            # The container may stay for a while (see `_DelayedEnds`); its processes end now.
             self._transport.close(_HALT)
         super().close()
         if first:
@@ -338,7 +340,7 @@ class Container(AttachedSandbox):
         return self._group(service).run(service, command, user, timeout)
 
     def archive_service(self, service: str, path: str) -> bytes:
-        """Return a tar archive of what stands at a path of a service."""
+        """Return a tar archive of a path of a service, and of everything below it."""
         return self._group(service).archive(service, path)
 
     def _group(self, service: str) -> ServiceGroup:
@@ -350,7 +352,7 @@ class Container(AttachedSandbox):
         """Open sockets in its network; see ``egress.namespace``.
 
         Raises:
-            SandboxError: that cannot be done from here; the message says why.
+            SandboxError: this is not possible from here; the message says why.
         """
         reason = ""
         if not self._process:
@@ -368,7 +370,7 @@ class Container(AttachedSandbox):
         except OSError as error:
             raise SandboxError(f"limited network: {error.strerror}") from None
         try:
-            if not _local_process(self._process, self._id):  # its number is another one's by now
+            if not _local_process(self._process, self._id):  # the number was used again
                 raise SandboxError("the sandbox has ended")
             return open_from_thread(process, plan)
         finally:
@@ -376,7 +378,7 @@ class Container(AttachedSandbox):
 
     def layers(self) -> OverlayProbe:
         """Return the probe that reads the layers; for root, on the engine's own machine."""
-        if not (self._local or self._process):  # a path may mean something else there
+        if not (self._local or self._process):  # there, a path may mean something else
             raise Unreadable("the engine is on another machine")
         if self._runtime not in _WRITE_THROUGH:
             raise Unreadable("what the sandbox's own kernel holds is not on the host's disk")

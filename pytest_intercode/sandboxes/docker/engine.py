@@ -53,7 +53,7 @@ RUN_LABEL = "pytest-intercode.run"
 OWNER_LABEL = "pytest-intercode.owner"
 
 NO_SERVICES = "services of tasks need Docker's engine, and this one is Podman"
-"""Why a sandbox with services cannot be had."""
+"""Why a sandbox with services cannot be started."""
 
 _OTHER_BACKEND = (
     "; or install bubblewrap (on Debian and Ubuntu: apt-get install bubblewrap) and give "
@@ -64,8 +64,8 @@ _OTHER_BACKEND = (
 
 
 def max_starters(cpus: int) -> int:
-    """Return how many starts at the same time are good for an engine with so many processors."""
-    # On two, four start as many in a second as six or eight, which only take longer each.
+    """Return how many simultaneous starts are useful for an engine with so many processors."""
+    # With two processors, four starts are as fast as six or eight, where each only takes longer.
     return min(8, max(2, 2 * cpus))
 
 
@@ -82,7 +82,7 @@ def connect() -> Link:
     _refuse_recorder()
     try:
         address = find_address()
-    except ConfigurationError as error:  # nothing that could start, for whoever asks
+    except ConfigurationError as error:  # for callers, this means that nothing can start
         raise EngineUnavailable(f"no Docker engine: {error}") from None
     try:
         return Link(address)
@@ -94,7 +94,7 @@ def connect() -> Link:
 
 
 def _describe_search(address: Address) -> str:
-    """Say where else an engine was looked for, if it was."""
+    """Describe where else an engine was looked for, if it was."""
     was_named = address.context or os.environ.get("DOCKER_HOST")
     places = "" if was_named else list_places()
     return f"; nor at {places}" if places else ""
@@ -104,11 +104,11 @@ def runtime_problem(facts: Mapping[str, Any], name: str) -> str:
     """Return why an engine cannot start containers with a runtime, or nothing.
 
     Args:
-        facts: what the engine says of itself.
+        facts: what the engine reports about itself.
         name: the runtime.
     """
     runtimes = sorted(facts.get("Runtimes") or {})
-    # A name with dots is that of a program, containerd-shim-NAME, which newer engines find by it.
+    # A name with dots is that of a program, containerd-shim-NAME, which newer engines find by name.
     if name in runtimes or "." in name:
         return ""
     runtimes = [name for name in runtimes if "." not in name]
@@ -119,12 +119,12 @@ def runtime_problem(facts: Mapping[str, Any], name: str) -> str:
 
 
 def limits_problem(facts: Mapping[str, Any]) -> str:
-    """Return which limits an engine leaves out, or nothing.
+    """Return which limits an engine does not set, or nothing.
 
-    Such an engine is refused: a fork bomb would be the whole machine's.
+    Such an engine is refused: a fork bomb would fill the whole machine.
 
     Args:
-        facts: what the engine says of itself.
+        facts: what the engine reports about itself.
     """
     unlimited = [
         resource
@@ -141,7 +141,7 @@ def limits_problem(facts: Mapping[str, Any]) -> str:
 
 
 def _refuse_recorder() -> None:
-    """Refuse to talk to the engine through vcrpy, whose stand-in for a connection never answers."""
+    """Refuse to reach the engine through vcrpy, whose connection stub never answers."""
     if "vcr" in sys.modules and http.client.HTTPConnection.__module__.startswith("vcr"):
         raise EngineUnavailable(
             "vcrpy records the Docker engine's own connections too. Give vcr_config "
@@ -150,12 +150,12 @@ def _refuse_recorder() -> None:
 
 
 class _DelayedEnds:
-    """Lets containers end when none is started: an end takes half as much of the engine as a start.
+    """Delays the ends of containers while others start: an end costs half as much as a start.
 
-    Nobody waits for it. What waits is empty, and holds no more than an idle sandbox.
+    Nothing waits for an end. A waiting container is empty, and uses no more than an idle sandbox.
     """
 
-    _MAX_WAITING, _MAX_DELAY = 32, 3.0  # containers that wait at a time, and seconds
+    _MAX_WAITING, _MAX_DELAY = 32, 3.0  # containers that wait at a time; seconds
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -175,13 +175,13 @@ class _DelayedEnds:
             self.end_due()
 
     def end(self, streams: AttachedStreams) -> None:
-        """Close what is attached to a container, with which it ends, now or soon."""
+        """Close the streams of a container, now or soon, which ends the container."""
         with self._lock:
             self._waiting.append((time.monotonic() + self._MAX_DELAY, streams))
         self.end_due()
 
     def end_due(self, *, every: bool = False) -> None:
-        """End those that need not wait any more, or all."""
+        """End the containers that need not wait any more, or all of them."""
         while True:
             with self._lock:
                 many = every or not self._starting or len(self._waiting) > self._MAX_WAITING
@@ -192,26 +192,26 @@ class _DelayedEnds:
 
 
 class DockerEngine:
-    """Starts sandboxes in containers; one for each pytest process.
+    """Starts sandboxes in containers; there is one for each pytest process.
 
     Args:
-        link: the clients of the engine, which are closed with this; by default of the one that
-            ``docker`` uses here.
-        runtime: what it starts containers with; None for its own.
-        make: makes a sandbox of a container.
+        link: the clients of the engine, which are closed with this; by default those of the engine
+            that ``docker`` uses here.
+        runtime: the runtime that starts containers; None for the engine's own.
+        make: makes a sandbox from a container.
 
     Attributes:
         link: the clients of the engine.
-        api: the one for what may take a while.
-        run: the label by which this process's containers are known.
-        starters: how many starts at the same time are good for the engine.
+        api: the client for requests that may take a while.
+        run: the value of the label that marks this process's containers.
+        starters: how many simultaneous starts are useful for the engine.
         is_local: the engine has this machine's kernel and files.
-        facts: what the engine said of itself.
-        platform: its own platform.
-        has_services: it starts the services of a sandbox.
+        facts: what the engine reports about itself.
+        platform: the engine's own platform.
+        has_services: the engine can start the services of a sandbox.
 
     Raises:
-        EngineUnavailable: no engine answers, it sets no limits, or it has no such runtime.
+        EngineUnavailable: no engine answers, it sets no limits, or it does not have the runtime.
     """
 
     starters = STARTERS
@@ -244,7 +244,7 @@ class DockerEngine:
         self._removers = ThreadPoolExecutor(2, thread_name_prefix="intercode-services")
 
     def _check_facts(self) -> Podman | None:
-        """See that the engine can do what sandboxes need; return what is Podman's, if it is one."""
+        """Check that the engine can do what sandboxes need; return an adapter if it is Podman."""
         with _engine_errors("the engine"):
             facts = self.facts = self.api.info()
         self.is_local = shares_machine(self.link.address, facts)
@@ -275,9 +275,9 @@ class DockerEngine:
     def _end_with_services(
         self, container_id: str, services: ServiceGroup, streams: AttachedStreams
     ) -> None:
-        """Let a container end with all that it has beside it, which nobody waits for."""
+        """End a container and its services, without waiting."""
         streams.close()
-        with contextlib.suppress(RuntimeError):  # it is closing, and removes all that there is
+        with contextlib.suppress(RuntimeError):  # the engine is closing, and removes everything
             self._removers.submit(services.close, container_id)
 
     def _create_and_start(self, spec: SandboxSpec) -> Container:
@@ -295,7 +295,7 @@ class DockerEngine:
                 with _engine_errors(f"a container of {spec.image}"):
                     group.parts.connect_own(container_id)
             container = self._start(spec, container_id)
-            if not spec.scratch:  # what such a folder holds in memory is not to wait
+            if not spec.scratch:  # the memory of such a folder must not stay in use
                 container.let_go = self._endings.end
             if group is not None:
                 container.services = group
@@ -311,7 +311,7 @@ class DockerEngine:
             raise
 
     def _services(self, spec: SandboxSpec) -> ServiceGroup:
-        """Return what a sandbox has beside its container; nothing of it is there yet."""
+        """Return what a sandbox has besides its container; nothing of it exists yet."""
         if not self.has_services:
             raise SandboxError(NO_SERVICES)
 
@@ -336,14 +336,14 @@ class DockerEngine:
                 command=[],
                 stdin_open=True,
                 tty=False,
-                detach=False,  # detach=True would quietly close the input after one client
+                detach=False,  # detach=True would silently close the input after one client
                 user="0:0",
                 working_dir="/",
-                # Loopback comes up all the same, and a start takes half the time that it takes
-                # with the network mode `none` alone.
+                # Loopback comes up nevertheless, and a start takes half the time that it takes with
+                # only the network mode `none`.
                 network_disabled=not (spec.limits.network or spec.is_connected),
                 hostname=spec.hostname,
-                # An image's own would run the agent's programs while the end state is read.
+                # An image's own check would run the agent's programs while the end state is read.
                 healthcheck=Healthcheck(test=["NONE"]),
                 environment={**_network_variables(spec), **dict(spec.variables)},
                 labels=self._labels,
@@ -353,7 +353,7 @@ class DockerEngine:
             return self._create_container(config, spec.image)
 
     def _create_container(self, config: Any, image: str) -> str:
-        """Create a container; an engine may keep several images by one id, one a platform."""
+        """Create a container; an engine may store one image per platform under the same id."""
         platform = platform_of_name(image) if self._names_platforms else None
         created = self.api.create_container_from_config(  # type: ignore[no-untyped-call]
             config, platform=None if platform is None else str(platform)
@@ -364,7 +364,7 @@ class DockerEngine:
         """Attach to a container, and start it."""
         try:
             with _engine_errors(f"a container of {spec.image}"):
-                # Before the start: what the keeper writes until somebody is attached is lost.
+                # Before the start: what the keeper writes before a client is attached is lost.
                 attached = self.api.attach_socket(
                     container_id, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
                 )
@@ -392,13 +392,13 @@ class DockerEngine:
 
     @property
     def _names_platforms(self) -> bool:
-        """Whether a container may be asked for with a platform; older engines have one by an id."""
+        """Whether a container can be created for a platform; older engines have one per id."""
         from docker.utils import version_gte
 
         return bool(version_gte(self.api.api_version, "1.41"))
 
     def _start_hint(self, image: str, message: str) -> str:
-        """Return what may be wrong with an image of which a container does not start."""
+        """Return what may be wrong with an image whose container does not start."""
         if "executable file not found" in message:
             return " (it needs bash and setpriv)"
         with contextlib.suppress(*client_errors()):
@@ -411,19 +411,19 @@ class DockerEngine:
         return ""
 
     def _image_id(self, name: str) -> str:
-        """Return the id of an image, which is the same for as long as this engine is used.
+        """Return the id of an image, which stays the same as long as this engine is used.
 
-        A tag may be moved meanwhile, and then agent and gold would act in different images.
+        A tag may be moved in between, and then agent and gold would act in different images.
         """
         if name not in self._image_ids:
             image = self.api.inspect_image(name)  # type: ignore[no-untyped-call]
-            # Of threads that ask at once, the first answer is everybody's: the tag may be moved in
-            # between.
+            # If several threads ask simultaneously, the first answer counts for all: the tag may be
+            # moved in between.
             self._image_ids.setdefault(name, str(image["Id"]))
         return self._image_ids[name]
 
     def forget_images(self) -> None:
-        """Look for images and volumes again, as the engine may have been started again."""
+        """Look up images and volumes again, as the engine may have been restarted."""
         self._image_ids.clear()
         self._volumes.forget()
 
@@ -438,7 +438,7 @@ class DockerEngine:
         return self._podman.adapted(config) if self._podman else config
 
     def sweep(self) -> int:
-        """Remove the containers of runs that died, and old volumes; return how many containers."""
+        """Remove the containers of runs that died, and old volumes; count the containers."""
         removed = 0
         with _engine_errors("the list of containers"):
             removed, _ = remove_all(
@@ -449,10 +449,10 @@ class DockerEngine:
         return removed
 
     def close(self, *, answers: bool = True) -> None:
-        """Remove what still runs, and dismiss the reaper unless something cannot be removed yet.
+        """Remove what still runs; dismiss the reaper unless something cannot be removed yet.
 
         Args:
-            answers: the engine is thought to answer; else all is left to the reaper.
+            answers: the engine is expected to answer; else everything is left to the reaper.
         """
         if not self._process.is_this:
             return  # a forked child must not end its parent's sandboxes
@@ -475,7 +475,7 @@ class DockerEngine:
         self.link.close()
 
     def _remove(self, container_id: str) -> bool:
-        """Remove a container; return whether it is gone or on its way."""
+        """Remove a container; return whether it is gone or being removed."""
         try:
             remove_container(self.api, container_id)
         except client_errors():
@@ -493,7 +493,7 @@ def _network_variables(spec: SandboxSpec) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _engine_errors(subject: str) -> Iterator[None]:
-    """Turn the SDK's and its HTTP library's errors into ours."""
+    """Convert errors of the SDK and its HTTP library to ours."""
     try:
         yield
     except client_errors() as error:

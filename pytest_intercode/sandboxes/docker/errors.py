@@ -1,4 +1,4 @@
-"""What a Docker engine and its client say of an error, in one line."""
+"""Errors of a Docker engine and its client, described in one line."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pytest_intercode.system.connections import causes
 __all__ = ["ANSWER_TIMEOUT", "NO_ANSWER", "NoEngine", "client_errors", "explain", "plain"]
 
 ANSWER_TIMEOUT = 10
-"""Seconds in which an engine has to answer when it is first asked, and when it is looked after."""
+"""Seconds that an engine has for its first answer, and for each later check."""
 
 NO_ANSWER = "the Docker engine does not answer"
-"""What :func:`plain` says, with the reason, of an engine that is gone or stopped."""
+"""The text of :func:`plain`, before the reason, for an engine that is gone or stopped."""
 
-_SOURCE_LOCATION = re.compile(r"\s*\(_ssl\.c:\d+\)")  # in OpenSSL's words
+_SOURCE_LOCATION = re.compile(r"\s*\(_ssl\.c:\d+\)")  # in messages of OpenSSL
 
 
 class NoEngine(EngineUnavailable):
-    """There is nothing at the address that speaks as a Docker engine does."""
+    """Nothing at the address answers as a Docker engine does."""
 
 
 def client_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """Return what a client raises where an engine refuses or does not answer, and others.
+    """Return the errors of a client whose engine refuses or does not answer, and ``others``.
 
-    For ``except client_errors()``, which is evaluated when something was raised: by then the SDK is
-    imported.
+    This is for ``except client_errors()``, which is evaluated only when an error was raised: then
+    the SDK has been imported already.
     """
     from docker.errors import DockerException
     from requests.exceptions import RequestException
@@ -39,10 +39,10 @@ def client_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
 
 
 def plain(error: Exception) -> str:
-    """Return what the engine says about an error, in one line."""
+    """Return what the engine reports about an error, in one line."""
     from requests import exceptions
 
-    # The text of these is that of the exceptions below them.
+    # These have the text of the exceptions below them.
     if isinstance(error, (exceptions.ConnectionError, exceptions.Timeout)):
         reason = next(filter(None, (getattr(cause, "strerror", "") for cause in causes(error))), "")
         return NO_ANSWER + (f" ({reason})" if reason else "")
@@ -50,7 +50,7 @@ def plain(error: Exception) -> str:
 
 
 def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and those below it, which other libraries hide in arguments and contexts."""
+    """Yield an error and those below it, which libraries hide in arguments and contexts."""
     visited: set[int] = set()
     waiting: list[object] = [error]
     while waiting:
@@ -68,9 +68,9 @@ def explain(
     """Return why the engine at an address cannot be used, in one line.
 
     Args:
-        error: what the client raised.
+        error: the client's error.
         address: where the engine is.
-        timeout: the seconds that it had to answer.
+        timeout: the seconds that the engine had to answer.
     """
     from requests.exceptions import Timeout
 
@@ -97,7 +97,7 @@ def explain(
 
 
 def _explain_tls(all_causes: Sequence[BaseException], explanation: str, address: Address) -> str:
-    """Return what of an error is a matter of TLS, or nothing."""
+    """Return the part of an error that TLS causes, or nothing."""
     authority, certificate, key = address.certificates or ("", "", "")
     for cause in all_causes:
         if not isinstance(cause, ssl.SSLError):

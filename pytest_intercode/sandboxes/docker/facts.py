@@ -1,4 +1,4 @@
-"""What a Docker engine is like, for ``pytest-intercode doctor``; each request is a GET."""
+"""Facts about a Docker engine, for ``pytest-intercode doctor``; each request is a GET."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["describe_engine", "describe_problem"]
 
 _TIMEOUT = 5  # seconds in which an engine has to answer
 _GIB = 2**30  # bytes
-# By how a problem begins: what to do about it. Other problems say it themselves.
+# By the beginning of a problem: what to do about it. Other problems say so themselves.
 _REMEDIES = {
     "no Docker engine answers": "start it, or name another one by DOCKER_HOST or `docker context "
     "use` (docs/platforms.md)",
@@ -40,9 +40,9 @@ def describe_engine(subject: str, name: str, runtime: str | None) -> Iterator[Fa
     """Yield facts about an engine: where and what it is, its machine, its limits and its disk.
 
     Args:
-        subject: what it is called in the facts.
-        name: its address, or the name of a context; empty for the one that is used here.
-        runtime: what it is to start sandboxes with; None for its own.
+        subject: the engine's name in the facts.
+        name: its address, or the name of a context; empty for the engine that is used here.
+        runtime: the runtime that is to start sandboxes; None for the engine's own.
     """
     try:
         address = find_address(name)
@@ -63,7 +63,7 @@ def describe_engine(subject: str, name: str, runtime: str | None) -> Iterator[Fa
     yield _describe_limits(f"{subject} limits", info, runtime)
     root = Path(str(info.get("DockerRootDir") or ""))
     if is_here and root.is_absolute():
-        with contextlib.suppress(OSError):  # another user's, or of the container that we are in
+        with contextlib.suppress(OSError):  # it is another user's, or not in our container
             yield describe_disk(f"{subject} disk", root)
 
 
@@ -82,7 +82,7 @@ def _describe_program(
 
 
 def _reason(address: Address) -> str:
-    """Return why the engine is the one at this address."""
+    """Return why the engine is at this address."""
     if address.context:
         return f"the context {address.context}"
     if address.name:

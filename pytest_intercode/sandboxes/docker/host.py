@@ -29,19 +29,19 @@ from pytest_intercode.sandboxes.settings import DockerHost, SandboxSettings
 __all__ = ["PROBE_INTERVAL", "Host", "HostGroup"]
 
 PROBE_INTERVAL = 2.0
-"""Seconds between two looks at a host."""
+"""Seconds between two checks of a host."""
 
-_MAX_TRIES = 2  # a machine that is very busy may need the second
-_NOTICE_TIMEOUT = 0.1  # seconds in which all connections of an engine that died are closed
-_MAX_FAULTS = 3  # starts in a row that fail on one host and not on another, until it is left out
-_COOLDOWN = 60.0  # seconds for which it is
+_MAX_TRIES = 2  # a very busy machine may need the second
+_NOTICE_TIMEOUT = 0.1  # seconds within which all connections of an engine that died are closed
+_MAX_FAULTS = 3  # consecutive starts that fail on one host but not on another; then it is left out
+_COOLDOWN = 60.0  # seconds for which it is left out
 _SLOTS_PER_CPU = 4  # an agent waits for its model most of the time
-_USABLE_MEMORY = 0.8  # of a host's memory
+_USABLE_MEMORY = 0.8  # share of a host's memory
 _ANY = Limits()
 
 
 def _count_slots(facts: Mapping[str, Any]) -> int:
-    """Return how many sandboxes suit an engine, by its processors and its memory."""
+    """Return how many sandboxes an engine can run well, by its processors and its memory."""
     by_cpus = _SLOTS_PER_CPU * int(facts.get("NCPU") or 1)
     by_memory = int(_USABLE_MEMORY * int(facts.get("MemTotal") or 0)) // _ANY.memory
     return max(1, min(by_cpus, by_memory))
@@ -52,13 +52,13 @@ class HostGroup:
 
     Args:
         settings: where sandboxes come from.
-        events: what is notified of lines for the user, and of idle sandboxes that are lost.
+        events: receives lines for the user, and closes idle sandboxes that are lost.
 
     Attributes:
-        settings: these.
-        events: these.
+        settings: where sandboxes come from.
+        events: the callbacks.
         hosts: the hosts.
-        changed: guards what is known of all hosts; notified of every change.
+        changed: guards the state of all hosts; notified of every change.
         closed: the run is over.
         lost_at: when the last host was lost, on the monotonic clock.
     """
@@ -77,25 +77,25 @@ class HostGroup:
             self.events.report(line)
 
     def report_building(self, line: str) -> None:
-        """Show a line of an image's progress."""
+        """Show a line of progress for an image."""
         if not self.closed.is_set():
             self.events.report_build(line)
 
     def give_image(self, host: Host, image: str) -> None:
-        """Make sure that a host has an image, and the one that other hosts have.
+        """Make sure that a host has an image, and that it is the same as on other hosts.
 
         Raises:
-            Exception: it cannot be had; whatever the engine or its client says.
+            Exception: it cannot be had; this is any error of the engine or its client.
         """
         raise NotImplementedError
 
 
 class _Container(Container):
-    """A container that has its host looked after when it fails.
+    """A container that has its host checked when it fails.
 
     Attributes:
         machine: the host that it is on.
-        lost: its connection ended with its engine's.
+        lost: its connection ended together with its engine's.
     """
 
     def __init__(self, host: Host, *args: Any, **kwargs: Any) -> None:
@@ -106,8 +106,8 @@ class _Container(Container):
         self.host = host.name
 
     def outside_cause(self) -> str:
-        """Return what is the cause of a fault, if it lies outside of the sandbox."""
-        # Seen to now, so that nothing is tried again on a host that is gone.
+        """Return the cause of a fault, if it is outside of the sandbox."""
+        # Check the host now, so that nothing is tried again on a host that is gone.
         if not self.machine.probe() or self.lost:
             return f"the Docker host {self.machine.name} was lost"
         return super().outside_cause()
@@ -128,17 +128,17 @@ class Host:
     """One host of a run.
 
     Args:
-        group: what it shares with the other hosts.
-        setting: what the user wrote.
+        group: shared by all hosts.
+        setting: the host as the user wrote it.
 
     Attributes:
-        name: what the user calls it.
+        name: the user's name for it.
         up: it answers.
-        ready_images: images that it has, and that are those of the others.
-        coming_images: images that are being brought to it.
-        refused_images: images that it cannot have, and why.
+        ready_images: images that it has, and that are the same as on the other hosts.
+        coming_images: images that are being copied to it, or pulled.
+        refused_images: images that it cannot have, with the reasons.
         starting: how many sandboxes are being started there.
-        cooldown_until: until when nothing is started there, as starts fail.
+        cooldown_until: when starts are tried there again, after several failed.
     """
 
     def __init__(self, group: HostGroup, setting: DockerHost) -> None:
@@ -160,17 +160,17 @@ class Host:
         self._probing = threading.Lock()
         self._probed_at = 0.0
         self._copying = threading.Lock()
-        self._ended = threading.Event()  # what was connected to the engine has ended
+        self._ended = threading.Event()  # the connections to the engine have ended
         self._events: Any = None
         self._threads: list[threading.Thread] = []
 
-    # -- what it does
+    # -- what a host does
 
     def connect(self) -> None:
         """Connect to its engine.
 
         Raises:
-            InfrastructureError: it does not answer, or cannot do what sandboxes need.
+            InfrastructureError: the engine does not answer, or cannot do what sandboxes need.
         """
         make = partial(_Container, self)
         engine = DockerEngine(Link(self.address), self._group.settings.runtime, make)
@@ -201,7 +201,7 @@ class Host:
             self._group.changed.notify_all()
 
     def launch(self, spec: SandboxSpec) -> Sandbox:
-        """Start a sandbox there."""
+        """Start a sandbox on this host."""
         assert self.engine is not None
         container = self.engine.launch(spec)
         assert isinstance(container, _Container)
@@ -216,7 +216,7 @@ class Host:
             self._containers.discard(container)
 
     def record_failure(self, problem: str) -> None:
-        """Note that a start failed there which did not fail elsewhere."""
+        """Note that a start failed on this host that succeeded on another one."""
         with self._group.changed:
             self._faults += 1
             if self._faults < _MAX_FAULTS or self.cooldown_until > time.monotonic():
@@ -228,17 +228,17 @@ class Host:
         )
 
     def load(self, spec: SandboxSpec) -> tuple[int, float, float]:
-        """Return how much there is to do, to be compared with other hosts'."""
-        # Our servers share the work best with one on each host.
+        """Return how busy the host is, for comparison with other hosts."""
+        # Our servers share the work best if there is one on each host.
         servers = [container.spec for container in self._containers if container.spec.mounts]
         similar = sum(server.image == spec.image for server in servers) if spec.mounts else 0
         return similar, (len(self._containers) + self.starting + 1) / self.slots, random.random()
 
     def unsuitable(self, spec: SandboxSpec) -> str:
-        """Return why such a sandbox cannot be there, or nothing."""
+        """Return why a sandbox cannot be on this host, or nothing."""
         if spec.host not in ("", self.name):
             return f"it has to be on {spec.host}"
-        # Where it never answered, it is chosen for nothing: then it may be on this machine.
+        # A host that never answered is not chosen anyway, so assume that it may be this machine.
         is_local = self.address.is_socket if self.engine is None else self.engine.is_local
         if spec.limits.hosts and not is_local:
             return f"limited network on Docker: {NOT_HERE} (docs/sandbox.md)"
@@ -247,44 +247,44 @@ class Host:
         return ""
 
     def has_images(self, spec: SandboxSpec) -> bool:
-        """Whether it has all images of a sandbox; what is missing is brought there.
+        """Whether the host has all images of a sandbox; request the missing ones.
 
-        It is called with the lock held.
+        Call this with the lock held.
         """
         for image in spec.images - self.ready_images:
             self.request_image(image)
         return spec.images <= self.ready_images
 
     def refusal(self, spec: SandboxSpec) -> str:
-        """Return why it cannot have one of the images of a sandbox, or nothing."""
+        """Return why the host cannot have one of the images of a sandbox, or nothing."""
         refused = (image for image in sorted(spec.images) if image in self.refused_images)
         return next((f"{image}: {self.refused_images[image]}" for image in refused), "")
 
     # -- whether it answers
 
     def probe(self) -> bool:
-        """See whether it answers, and drop what it has lost; return whether it does."""
+        """Check whether it answers, and drop what it has lost; return whether it does."""
         asked_at = time.monotonic()
         with self._probing:
-            if self._probed_at > asked_at:  # another thread has asked it meanwhile
+            if self._probed_at > asked_at:  # another thread has asked it since
                 return self.up
             problem = self._find_problem()
             self._probed_at = time.monotonic()
         if problem:
             self._mark_down(problem)
-        elif self._ended.wait(_NOTICE_TIMEOUT):  # it answers, but was started again meanwhile
+        elif self._ended.wait(_NOTICE_TIMEOUT):  # it answers, but was restarted in between
             self._drop_lost()
         return self.up
 
     def start_threads(self) -> None:
-        """Look after it from now on."""
+        """Begin to watch the host."""
         for work in (self.watch, self.listen):
             thread = threading.Thread(target=work, name="intercode-host", daemon=True)
             thread.start()
             self._threads.append(thread)
 
     def watch(self) -> None:
-        """Look after it until the run is over."""
+        """Watch the host until the run is over."""
         while not self._group.closed.wait(PROBE_INTERVAL):
             if self.up:
                 self.probe()
@@ -298,7 +298,7 @@ class Host:
                 self._group.report(f"Docker host {self.name} answers again")
 
     def _find_problem(self) -> str:
-        """Return why it does not answer, or nothing."""
+        """Return why the host does not answer, or nothing."""
         if self.engine is None:
             return "it was never reached"
         problem = ""
@@ -311,14 +311,14 @@ class Host:
         return problem
 
     def listen(self) -> None:
-        """Notice at once that the engine ends: its stream of events ends with it."""
+        """Notice immediately when the engine ends, as its stream of events ends with it."""
         while not self._group.closed.is_set():
             if self.up and self.engine is not None:
-                with contextlib.suppress(Exception):  # whatever the SDK makes of an end
-                    # Of no container, as only the stream's end is of interest.
+                with contextlib.suppress(Exception):  # whichever error the SDK raises at the end
+                    # No container matches, as only the end of the stream matters.
                     nothing = {"label": f"{RUN_LABEL}.events={self.engine.run}"}
                     self._events = self.engine.api.events(filters=nothing)
-                    # The end that was noted before was that of an earlier stream.
+                    # An end that was noted before belongs to an earlier stream.
                     self._ended.clear()
                     try:
                         for _ in self._events:
@@ -348,14 +348,14 @@ class Host:
         self._drop_idle(lambda container: container.machine is self)
 
     def _drop_lost(self) -> None:
-        """Note which sandboxes have lost their engine, and drop those that were idle."""
+        """Note which sandboxes have lost their engine, and drop the idle ones."""
         with self._group.changed:
             for container in self._containers:
                 container.lost = container.lost or container.hung_up()
         self._drop_idle(lambda container: container.lost)
 
     def _drop_idle(self, is_lost: Callable[[_Container], bool]) -> None:
-        """Close the idle sandboxes of ours for which a function returns true."""
+        """Close our idle sandboxes for which a function returns true."""
         self._group.events.drop(
             lambda sandbox: isinstance(sandbox, _Container) and is_lost(sandbox)
         )
@@ -363,7 +363,7 @@ class Host:
     # -- images
 
     def request_image(self, image: str) -> None:
-        """Have an image brought there in the background; with the lock held."""
+        """Have an image brought to this host in the background; call this with the lock held."""
         if (
             image not in self.ready_images
             and image not in self.coming_images
@@ -376,10 +376,10 @@ class Host:
 
     def _fetch_image(self, image: str) -> None:
         problem = ""
-        # Those of now: of a host that went down meanwhile and came back, nothing else is known yet.
+        # Keep these sets: a host that goes down and comes back begins with new, empty ones.
         ready_images, refused_images = self.ready_images, self.refused_images
         try:
-            with self._copying:  # one at a time is as fast
+            with self._copying:  # several simultaneous copies are not faster
                 self._group.give_image(self, image)
         except Exception as error:
             problem = " ".join(str(error).split())
@@ -394,7 +394,7 @@ class Host:
             self._group.report(f"Docker host {self.name} cannot have the image {image}: {problem}")
 
     def close(self) -> None:
-        """End what it runs for us."""
+        """End everything that the host runs for us."""
         with contextlib.suppress(Exception):
             if self._events is not None:
                 self._events.close()

@@ -1,9 +1,9 @@
-"""Several Docker engines as one: sandboxes are spread over hosts, each with the same images.
+"""Several Docker engines, used as one: sandboxes are spread over hosts with the same images.
 
-A host has a share by its slots. One that stops answering loses it, with what was idle there, and
-has it again when it answers; what ran there is the infrastructure's fault. An image is made on the
-first host and copied to the others, or pulled from a registry by all, so that agent and gold never
-act in different ones.
+A host has a share according to its slots. A host that stops answering loses its share and its idle
+sandboxes, and gets the share back when it answers again; for what ran there, the infrastructure is
+at fault. An image is made on the first host and copied to the others, or pulled from a registry by
+all, so that agent and gold never act in different images.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ _START_TIMEOUT = 30.0  # seconds that a start waits for any host, once none answ
 def check_hosts(
     hosts: Sequence[DockerHost], runtime: str | None, option: str, registry: str | None = None
 ) -> None:
-    """See that each host answers and can do what sandboxes need.
+    """Check that each host answers and can do what sandboxes need.
 
     Args:
         hosts: the hosts.
-        runtime: what sandboxes are to be started with; None for the engines' own.
-        option: what the user wrote them after, for messages.
-        registry: the registry that all of them have to reach; None for none.
+        runtime: the runtime that is to start sandboxes; None for the engines' own.
+        option: the option with which the user gave the hosts, for messages.
+        registry: the registry that all hosts have to reach; None for none.
 
     Raises:
-        ConfigurationError: one does not, two are one engine, or they are of different kinds.
+        ConfigurationError: one does not, two are the same engine, or their kinds differ.
     """
 
     def ask(host: DockerHost) -> Mapping[str, Any] | str:
@@ -93,7 +93,7 @@ def check_hosts(
 
 
 def _identity(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what two engines do not have in common; Podman invents its id at each question."""
+    """Return values that differ between engines; Podman makes up a new id for each request."""
     engine_id = "" if is_podman(facts) else str(facts.get("ID"))
     return engine_id, str(facts.get("Name")), str(facts.get("DockerRootDir"))
 
@@ -104,15 +104,15 @@ def _kind(facts: Mapping[str, Any]) -> str:
 
 
 class DockerHosts(HostGroup):
-    """All hosts of a run: a launcher of sandboxes, and the images that they start from.
+    """All hosts of a run: a launcher of sandboxes, and the images for them.
 
     Args:
-        settings: where sandboxes come from, with one host at least.
-        events: what is notified.
+        settings: where sandboxes come from, with at least one host.
+        events: the callbacks for progress, and for lost sandboxes.
 
     Raises:
-        InfrastructureError: none of them answers.
-        ConfigurationError: there is no such context.
+        InfrastructureError: no host answers.
+        ConfigurationError: a context does not exist.
     """
 
     def __init__(self, settings: SandboxSettings, events: BackendEvents) -> None:
@@ -149,13 +149,13 @@ class DockerHosts(HostGroup):
 
     @property
     def starters(self) -> int:
-        """How many starts at the same time are good for all hosts together."""
+        """How many simultaneous starts are useful for all hosts together."""
         return sum(host.engine.starters for host in self.hosts if host.engine is not None)
 
     # -- sandboxes
 
     def launch(self, spec: SandboxSpec) -> Sandbox:
-        """Start a sandbox on the host that has most room; elsewhere, if it cannot be had there.
+        """Start a sandbox on the host with the most room; on another one if that fails.
 
         Raises:
             SandboxError: no host can start it, or none answers.
@@ -168,11 +168,11 @@ class DockerHosts(HostGroup):
             try:
                 container = host.launch(spec)
             except SandboxError as error:
-                # A host that is gone is left out from now on: another one is tried, or waited for.
+                # A host that is gone is left out from now on: try another one, or wait for one.
                 if host.probe():
                     failures[host] = SandboxError(f"{error} (Docker host {host.name})")
             else:
-                # Another host could start it, so neither the image nor the spec is at fault.
+                # Another host could start it, so the image and the spec are not at fault.
                 for failed_host, fault in failures.items():
                     failed_host.record_failure(str(fault))
                 return container
@@ -181,10 +181,10 @@ class DockerHosts(HostGroup):
                     host.starting -= 1
 
     def _choose_host(self, spec: SandboxSpec, failures: Iterable[Host]) -> Host | None:
-        """Return the host for a sandbox, one start more on it; None if all were tried.
+        """Return the host for a sandbox, and count the start on it; None if all were tried.
 
         Raises:
-            SandboxError: there is none for it.
+            SandboxError: no host can have it.
         """
         problems = [host.unsuitable(spec) for host in self.hosts]
         suited = [host for host, problem in zip(self.hosts, problems, strict=True) if not problem]
@@ -204,7 +204,7 @@ class DockerHosts(HostGroup):
                     least_loaded.starting += 1
                     return least_loaded
                 if candidates:
-                    # The image is on its way, unless none of them can have it.
+                    # The image is on its way, unless no host can have it.
                     refusals = [host.refusal(spec) for host in fresh]
                     if all(refusals):
                         if failures:
@@ -253,11 +253,11 @@ class DockerHosts(HostGroup):
         return self._images_of_builder().describe(source, built=built)
 
     def pull(self, source: ImageSource) -> None:
-        """Pull what an image is, or is built of, on the host that would make it."""
+        """Pull an image, or the images that it is built from, on the host that would make it."""
         self._images_of_builder().pull(source)
 
     def find_published(self, fact: ImageFact) -> tuple[str, ...]:
-        """Return the platforms that its registry has an image for, as that host sees it."""
+        """Return the platforms for which its registry has an image, as seen from that host."""
         return self._images_of_builder().find_published(fact)
 
     def _images_of_builder(self) -> DockerImages:
@@ -268,11 +268,11 @@ class DockerHosts(HostGroup):
         return images
 
     def pinned(self, name: str) -> str:
-        """Return what names an image in its registry permanently, or nothing."""
+        """Return the permanent name of an image in its registry, or nothing."""
         return self._pinned.get(name, "")
 
     def identity(self, name: str) -> str:
-        """Return nothing: each host may have made an image of its own."""
+        """Return nothing: each host may have made its own image."""
         return ""
 
     def stop_builds(self) -> None:
@@ -282,10 +282,10 @@ class DockerHosts(HostGroup):
                 host.images.stop_builds()
 
     def _choose_builder(self, failed: Iterable[Host]) -> Host | None:
-        """Return the first host that answers and has not failed; None if all that answer have.
+        """Return the first host that answers and has not failed; None if all that answer failed.
 
         Raises:
-            EngineUnavailable: none answers.
+            EngineUnavailable: no host answers.
         """
         with self.changed:
             while not self.closed.is_set():
@@ -315,7 +315,7 @@ class DockerHosts(HostGroup):
             except Exception:
                 if donor.probe():
                     raise
-                # It went down meanwhile: another one may have the image, or it is made here.
+                # It went down in between: another host may have the image, or it is made here.
         if source is not None and host.images is not None:
             host.images.resolve(source)
         elif not layers_of(host.engine.api, image):
@@ -324,7 +324,7 @@ class DockerHosts(HostGroup):
     def _give_image_of(
         self, donor: Host, host: Host, image: str, source: ImageSource | None
     ) -> None:
-        """Make sure that a host has the image that another one has."""
+        """Make sure that a host has the image that another host has."""
         assert host.engine is not None
         assert donor.engine is not None
         donor_layers = layers_of(donor.engine.api, image)

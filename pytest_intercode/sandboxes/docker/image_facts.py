@@ -1,4 +1,4 @@
-"""What an engine has of the images that a task needs, before a run; nothing is pulled or built."""
+"""Facts about the images of a task on an engine, before a run; nothing is pulled or built."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def describe_images(
     *,
     built: bool = True,
 ) -> Iterator[ImageFact]:
-    """Yield what is known of the images that make an image, and of itself.
+    """Yield what is known of an image and of the images that it is made from.
 
     Args:
         api: the engine's client.
-        names: the names that images have there.
+        names: the names of images on that engine.
         replacements: other base images, by the names of those that they replace.
         source: where the image comes from.
-        built: also of what is built, which takes reading all that it is built of.
+        built: also report what is built, which requires reading everything that it is built from.
 
     Raises:
         ImageError: a file cannot be read.

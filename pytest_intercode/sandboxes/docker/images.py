@@ -1,6 +1,6 @@
-"""Images: built from a Dockerfile when first used, and known by the hash of what went in.
+"""Images: built from a Dockerfile on first use, and named by the hash of their content.
 
-Where there is a registry, it is asked first, and gets what was built.
+If there is a registry, it is asked first, and built images are pushed to it.
 """
 
 from __future__ import annotations
@@ -60,15 +60,16 @@ class _ContextRead(Exception):
 class DockerImages:
     """Finds or builds the images that tasks name, from several threads at the same time.
 
-    No lock is held while an image is built or pulled but that of this one image, which processes
+    While an image is built or pulled, only the lock of that image is held, which all processes of a
+    user share. An image that cannot be had is tried only once.
     of one user share. What cannot be had is tried once.
 
     Args:
         api: the engine's client.
-        settings: which base images are replaced, the registry where our images are looked for
-            first and pushed to, and what of builds is reported.
-        progress: called with one line for each slow step, so that a person sees it move.
-        platform: the engine's own platform; None to ask it.
+        settings: the replacements of base images, the registry in which our images are looked for
+            first and to which they are pushed, and how much of builds is reported.
+        progress: called with one line for each slow step, so that the user sees progress.
+        platform: the engine's own platform; None to ask the engine.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class DockerImages:
         self._progress = progress or (lambda line: None)
         self._verbosity = settings.verbosity
         self._names = ImageNames(api, settings.default_platform, platform)
-        self._warned = False  # that something is emulated
+        self._warned = False  # about emulation
         registry = settings.registry
         self.registry = Registry(api, registry, self._report) if registry else None
         self._pinned: dict[str, str] = {}
@@ -98,7 +99,7 @@ class DockerImages:
             self._progress(line)
 
     def resolve(self, source: ImageSource, purpose: str = "") -> str:
-        """Return the name of an image that is there, pulling or building it first if need be."""
+        """Return the name of an image that exists; pull or build it first if necessary."""
         name = self._resolve(source, purpose)
         if not self._warned and (warning := self._names.emulation(name)):
             self._warned = True
@@ -121,14 +122,14 @@ class DockerImages:
                 self._report(f"{original} cannot be had: its Dockerfile is built instead")
         return self._provide_from_dockerfile(source, purpose)
 
-    # -- what is there, for those who want to know before a run
+    # -- what exists, as reported before a run
 
     def describe(self, source: ImageSource, *, built: bool = True) -> Iterator[ImageFact]:
-        """Yield what is known of the images that make an image, and of itself; makes nothing."""
+        """Yield what is known of an image and of the images that it is made from; make nothing."""
         return describe_images(self._api, self._names, self._replacements, source, built=built)
 
     def pull(self, source: ImageSource) -> None:
-        """Pull what an image is, or is built of, and build nothing.
+        """Pull an image, or the images that it is built from, and build nothing.
 
         Raises:
             ImageError: it cannot be had.
@@ -155,19 +156,19 @@ class DockerImages:
         self._transfers.stop()
 
     def pinned(self, name: str) -> str:
-        """Return what names an image in its registry permanently, or nothing."""
+        """Return the permanent name of an image in its registry, or nothing."""
         if name not in self._pinned:  # without the lock, which is held while images are built
             self._pinned[name] = self._find_digest(name)
         return self._pinned[name]
 
     def identity(self, name: str) -> str:
-        """Return the engine's own digest of an image; nothing where there is none."""
+        """Return the engine's own digest of an image; nothing if there is none."""
         if name not in self._identities:
             self._identities[name] = str(self._inspect(name).get("Id") or "")
         return self._identities[name]
 
     def take(self, name: str, pinned: str) -> None:
-        """Pull the image that another engine has from the registry.
+        """Pull from the registry the same image that another engine has.
 
         Raises:
             ImageError: it cannot be had.
@@ -177,15 +178,15 @@ class DockerImages:
         self._pinned[name] = pinned
 
     def _find_digest(self, name: str) -> str:
-        """Return the digest that an image was pulled by, with the name that it has there."""
-        if name.startswith(f"{REPOSITORY}/"):  # ours, and in no registry of this run
+        """Return the digest with which an image was pulled, with its name there."""
+        if name.startswith(f"{REPOSITORY}/"):  # ours, which is in no registry of this run
             return ""
         repository = f"{repository_and_tag(name)[0]}@"
         digests = [str(digest) for digest in self._inspect(name).get("RepoDigests") or ()]
         return next((digest for digest in digests if digest.startswith(repository)), "")
 
     def _inspect(self, name: str) -> Mapping[str, Any]:
-        """Return what the engine says of an image; nothing if it does not."""
+        """Return what the engine reports about an image; nothing if it does not answer."""
         with contextlib.suppress(*client_errors()):
             return image_info(self._api, name)
         return {}
@@ -194,7 +195,7 @@ class DockerImages:
         """Return the name of the image that a Dockerfile makes."""
         recipe = self._recipe(source, purpose)
         if not reads_context(recipe.text):
-            # Equal Dockerfiles are one image then, whatever is in the folders next to them.
+            # Then equal Dockerfiles make one image, whatever is in the folders next to them.
             with contextlib.suppress(_ContextRead):
                 return self._provide_from_context(recipe, source, alone=True)
         return self._provide_from_context(recipe, source)
@@ -205,7 +206,7 @@ class DockerImages:
     def _provide_from_context(
         self, recipe: Recipe, source: ImageSource, *, alone: bool = False
     ) -> str:
-        """Return the name of the image that a Dockerfile makes of a context.
+        """Return the name of the image that a Dockerfile makes from a context.
 
         Raises:
             ImageError: it cannot be built.
@@ -228,7 +229,7 @@ class DockerImages:
             self._ensure(name, "base image", label, replaced)
 
     def _add_layers(self, base: str, layers: Sequence[Path], purpose: str) -> str:
-        """Return the name of an image with tar archives laid over it."""
+        """Return the name of an image with tar archives on top of it."""
         data = layers_context(base, layers)
         content = hashlib.sha256(
             str(image_info(self._api, base).get("Id")).encode() + data
@@ -243,13 +244,13 @@ class DockerImages:
     def _provide(
         self, label: str, content: str, build: Callable[[str], None], platform: Platform | None
     ) -> str:
-        """Return the name of one of our images, which is there, pulled or built.
+        """Return the name of one of our images, after it is found, pulled or built.
 
         Args:
-            label: what it is called in short.
-            content: the hash of what goes into it.
+            label: a short name for it.
+            content: the hash of its content.
             build: builds it under a name.
-            platform: what it is for; None for the engine's own.
+            platform: the platform that it is for; None for the engine's own.
         """
         name = own_name(label, content, platform)
         with one_builder(name, lambda: self._transfers.stopped), self._fail_once(name):
@@ -263,7 +264,7 @@ class DockerImages:
 
     @contextlib.contextmanager
     def _fail_once(self, name: str) -> Iterator[None]:
-        """Raise again what kept an image from being had before.
+        """Raise again the error that an image had before.
 
         Raises:
             ImageError: it cannot be had.
@@ -287,10 +288,10 @@ class DockerImages:
         content: str,
         build: Callable[[str], None],
     ) -> str:
-        """Have an image from the registry, else build it and push it; return what names it there.
+        """Pull an image from the registry, else build and push it; return its name there.
 
-        Nobody waits for anybody: of two machines that build at a time, the later one takes what the
-        earlier one pushed. Where both push, either is right, as both were made of the same.
+        No machine waits for another: if two machines build it at the same time, the later one takes
+        what the earlier one pushed. If both push, both images are right, as their content is equal.
         """
         pinned = registry.find(name, label, content)
         if not pinned and content_of(image_info(self._api, name)) != content:
@@ -300,17 +301,17 @@ class DockerImages:
             return pinned
         try:
             return registry.give(name, label, content)
-        except RegistryError as error:  # we may be let read it alone
+        except RegistryError as error:  # we may only be allowed to read
             self._report(f"{error}; other machines have to build it, too", -1)
             return ""
 
     def _ensure(self, name: str, kind: str, label: str, replaced: str) -> None:
-        """Make sure that an image is there, pulling it if it is not; once for all that need it.
+        """Make sure that an image exists; pull it if it does not, once for all that need it.
 
         Args:
             name: the image.
-            kind: what it is called in messages.
-            label: its name in messages, with where it is named.
+            kind: what messages call it.
+            label: its name in messages, with the place where it is named.
             replaced: the name that it replaces, or its own.
         """
         if image_info(self._api, name):
@@ -354,9 +355,9 @@ class DockerImages:
 
 
 def layers_of(api: APIClient, name: str) -> tuple[str, ...]:
-    """Return the layers of an image, by which it is the same on every engine; () for no image.
+    """Return the layers of an image, which are the same on every engine; () for no image.
 
-    Its id may differ, as engines store images in several ways.
+    Its id may differ, as engines store images in different ways.
     """
     return tuple((image_info(api, name).get("RootFS") or {}).get("Layers") or ())
 

@@ -1,8 +1,9 @@
 """Clients of Docker engines, and the SSH clients that lead to some of them.
 
-SSH is the system's own client, so that its configuration holds: it leads one of our sockets to the
-engine's. The SDK can start that client, too (``use_ssh_client``), but one for each connection. It
-needs ``docker`` on the other machine, outlives us, and ``poll`` cannot wait for what it carries.
+SSH is the system's own client, so that its configuration applies: it forwards one of our sockets to
+the engine's. The SDK can start that client too (``use_ssh_client``), but starts one for each
+connection. Such a client needs ``docker`` on the other machine and outlives us, and ``poll`` cannot
+wait for it.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Link"]
 
-_API_TIMEOUT = 60  # seconds for what may take a while
-_MIN_API_VERSION = (1, 40)  # engines before it take no list of paths that are read-only
+_API_TIMEOUT = 60  # seconds for requests that may take a while
+_MIN_API_VERSION = (1, 40)  # older engines do not accept a list of read-only paths
 _SSH_OPTIONS = (
     *("BatchMode=yes", "ExitOnForwardFailure=yes", f"ConnectTimeout={ANSWER_TIMEOUT}"),
     *("ServerAliveInterval=5", "ServerAliveCountMax=3", "ControlMaster=no", "ControlPath=none"),
 )
-# The client ends with its input, which is one of our pipes, and so with us, however we end.
+# The client ends with its input, which is one of our pipes, and so ends with us in any case.
 _SUPERVISED_SCRIPT = """
 exec 3<&0
 "$@" </dev/null 3<&- & client=$!
@@ -50,17 +51,16 @@ class Link:
 
     Args:
         address: where it is.
-        timeout: seconds in which each request has to be answered; by default, each client has its
-            own.
+        timeout: seconds for the answer to each request; by default, each client has its own.
 
     Attributes:
         address: where it is.
-        api: a client for what may take a while.
-        probe: a client for what has to be answered soon.
+        api: a client for requests that may take a while.
+        probe: a client for requests that have to be answered soon.
 
     Raises:
-        EngineUnavailable: it does not answer in time, or it is too old; one line, which names it
-            only where the user has not.
+        EngineUnavailable: it does not answer in time, or is too old; the message is one line, which
+            names it only if the user has not.
     """
 
     def __init__(self, address: Address, timeout: int | None = None) -> None:
@@ -92,16 +92,16 @@ class Link:
         """Return the version of the engine's API.
 
         Raises:
-            EngineUnavailable: it is too old.
+            EngineUnavailable: the engine is too old.
         """
         from docker import APIClient
 
         self._try_socket()
         oldest = ".".join(map(str, _MIN_API_VERSION))
-        # The one engine of this machine may be busy with sandboxes; of several hosts, one that is
-        # late is left out.
+        # This machine's only engine may be busy with sandboxes; of several hosts, a late one is
+        # left out.
         timeout = self._timeout or (ANSWER_TIMEOUT if self.address.name else _API_TIMEOUT)
-        # With a version of its own, as the SDK would ask for one before `trust_env` can be set.
+        # With a fixed version, as the SDK would ask for it before `trust_env` can be set.
         api = APIClient(self._url, version=oldest, timeout=timeout, tls=tls)
         with contextlib.closing(api):
             _ignore_environment(api)
@@ -114,7 +114,7 @@ class Link:
         return version
 
     def _try_socket(self) -> None:
-        """Connect to a socket before the SDK does, which leaves its own open if nobody answers."""
+        """Connect to a socket before the SDK does, which leaks its own if nothing answers."""
         if self._url.startswith("unix://"):
             with socket.socket(socket.AF_UNIX) as trial:
                 trial.settimeout(self._timeout or ANSWER_TIMEOUT)
@@ -122,7 +122,7 @@ class Link:
 
     @contextlib.contextmanager
     def explained_failures(self) -> Iterator[None]:
-        """Say in one line why the engine does not answer.
+        """Report in one line why the engine does not answer.
 
         Raises:
             EngineUnavailable: instead of what the SDK and its HTTP library raise.
@@ -135,16 +135,16 @@ class Link:
             raise type(problem)(f"{problem} ({last_line})" if last_line else f"{problem}") from None
 
     def renew(self) -> None:
-        """Have an SSH client that ended started again; the clients stay the same.
+        """Start an SSH client that ended again; the clients remain the same.
 
         Raises:
-            EngineUnavailable: it does not get there.
+            EngineUnavailable: it does not connect.
         """
         if self._tunnel is not None:
             self._tunnel.renew()
 
     def ask(self) -> None:
-        """See that the engine answers.
+        """Check that the engine answers.
 
         Raises:
             EngineUnavailable: it does not.
@@ -163,26 +163,26 @@ class Link:
 
 
 def _ignore_environment(api: APIClient) -> None:
-    """Let no environment variable have a say: REQUESTS_CA_BUNDLE would replace the authority.
+    """Ignore environment variables: REQUESTS_CA_BUNDLE would replace the certificate authority.
 
-    Nor has a socket a proxy. To look for one, the library walks through the variables at each
-    request, which is slow, and fails if another thread changes them meanwhile.
+    A socket does not need a proxy either. To look for one, the library goes through the variables
+    at each request, which is slow, and fails if another thread changes them at that time.
     """
     api.trust_env = False
 
 
 class Tunnel:
-    """One of our sockets, which the system's SSH client leads to an engine's.
+    """One of our sockets, which the system's SSH client forwards to an engine's.
 
     Args:
         address: its URL is ``ssh://[USER@]HOST[:PORT][/PATH]``, with the path of the engine's
             socket.
 
     Attributes:
-        url: the socket's.
+        url: the URL of our socket.
 
     Raises:
-        EngineUnavailable: there is no SSH client, or it does not get there.
+        EngineUnavailable: there is no SSH client, or it does not connect.
     """
 
     def __init__(self, address: Address) -> None:
@@ -206,7 +206,7 @@ class Tunnel:
         self._command = ["ssh", "-nNT", *options, "-L", f"{self._socket}:{remote_socket}"]
         self._command += ["--", parts.hostname or ""]
         self._process: subprocess.Popen[bytes] | None = None
-        self._starting = threading.Lock()  # held until it leads there, or is ended for good
+        self._starting = threading.Lock()  # held until it is connected, or has ended for good
         self._closed = False
         close_in_children(self)
         try:
@@ -246,7 +246,7 @@ class Tunnel:
         """Start the client again if it has ended; from any thread.
 
         Raises:
-            EngineUnavailable: it does not get there, or was closed.
+            EngineUnavailable: it does not connect, or was closed.
         """
         with self._starting:
             if self._closed:
@@ -270,7 +270,7 @@ class Tunnel:
                 process.wait(ANSWER_TIMEOUT)
 
     def close_copies(self) -> None:
-        """Close a forked child's copy of the pipe; the client stays its parent's."""
+        """Close the copy of the pipe in a forked child; the client remains its parent's."""
         process, self._process = self._process, None
         if process is not None and process.stdin is not None:
             process.stdin.close()

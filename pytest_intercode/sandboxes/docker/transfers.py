@@ -1,4 +1,4 @@
-"""Builds and pulls: how many there are at a time, one of each image, and their end with the run."""
+"""Builds and pulls: how many run at a time, one for each image, and their end with the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Transfers"]
 
-_MAX_BUILDS = 4  # builds and pulls at the same time; most of their time is the network's
+_MAX_BUILDS = 4  # builds and pulls at the same time; they mostly wait for the network
 
 
 class Transfers:
@@ -26,25 +26,25 @@ class Transfers:
         api: the engine's client.
 
     Attributes:
-        stopped: the run is over, and none is begun any more.
+        stopped: the run is over, and no transfer is begun any more.
     """
 
     def __init__(self, api: APIClient) -> None:
         self._api = api
         self._slots = threading.BoundedSemaphore(_MAX_BUILDS)
-        self._lock = threading.Lock()  # guards what follows, for a moment
+        self._lock = threading.Lock()  # guards the attributes below, only briefly
         self._responses: set[Response] = set()
         self.stopped = False
 
     @contextlib.contextmanager
     def begin(self) -> Iterator[None]:
-        """Wait for room for one more build or pull, which `stop` ends.
+        """Wait until one more build or pull may run; `stop` ends it.
 
         Raises:
             ImageError: the run is over.
         """
-        # The SDK keeps a stream's response to itself. Its HTTP library passes each one to hooks,
-        # in the thread that asked, which is how those of this transfer are known.
+        # The SDK does not give access to the response of a stream. Its HTTP library passes each
+        # response to hooks, in the thread that asked, which shows which ones are of this transfer.
         thread = threading.get_ident()
         responses: list[Response] = []
 
@@ -79,6 +79,6 @@ class Transfers:
             self.stopped = True
             responses = list(self._responses)
         for response in responses:
-            # As the SDK does it: it shuts the socket down, which wakes the thread that reads.
-            with contextlib.suppress(Exception):  # it may have ended meanwhile
+            # As in the SDK: this shuts the socket down, which wakes the thread that reads.
+            with contextlib.suppress(Exception):  # it may have ended already
                 CancellableStream(iter(()), response).close()
