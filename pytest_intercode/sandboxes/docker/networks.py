@@ -1,7 +1,7 @@
 """The networks and volumes of one sandbox and its services in Docker.
 
-A network is of one sandbox alone. It is internal, the engine's machine has no address in it, and
-names of others are asked of nobody: only the containers in it reach each other.
+Each network belongs to one sandbox. It is internal, the engine's machine has no address in it, and
+other names are not resolved at all: only the containers in it reach each other.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 __all__ = ["SharedParts"]
 
-# For measurements of network devices (RFC 2544), so that nothing that is to be reached has them. An
-# engine's own ranges are so large that it has few of them.
+# Reserved for measuring network devices (RFC 2544), so that nothing that is to be reached has these
+# addresses. An engine's own ranges are so large that it has only few of them.
 _FIRST_ADDRESS = (198 << 24) + (18 << 16)
 _BLOCKS, _BLOCK_BITS = 2**12, 5  # networks of 32 addresses each
-_MAX_TRIES = 50  # at a range that no other network has
-# Nobody answers there. A resolver gives up after a short time, and not after half a minute.
+_MAX_TRIES = 50  # to find a range that no other network has
+# Nothing answers there. So a resolver gives up after a short time, and not after half a minute.
 _NO_DNS = {"Dns": ["127.0.0.1"], "DnsOptions": ["timeout:1", "attempts:2"]}
 
 
 class SharedParts:
-    """What the containers of one sandbox and its services have in common.
+    """The networks and volumes that the containers of one sandbox and its services share.
 
     Args:
         api: the engine's client.
         services: the services, and the sandbox's share in them.
-        labels: of all that is made.
+        labels: the labels of everything that is made.
         closed: the networks lead nowhere.
     """
 
@@ -62,7 +62,7 @@ class SharedParts:
             self._volumes[volume] = self._make_volume(f"-{volume}")
 
     def host_settings(self, network_names: Iterable[str]) -> dict[str, Any]:
-        """Return the settings of a container that is in networks of these names."""
+        """Return the settings of a container that is in the networks of these names."""
         ids = [self._networks[name] for name in network_names]
         dns = _NO_DNS if self._closed else {}
         return {"NetworkMode": ids[0] if ids else "none", **dns}
@@ -74,49 +74,49 @@ class SharedParts:
         return {**self.host_settings(services.networks), "Binds": binds}
 
     def endpoints(self, network_names: Iterable[str], names: Iterable[str]) -> dict[str, Any]:
-        """Return the names of a container in the first of its networks, as the API takes them."""
+        """Return a container's names in the first of its networks, in the form of the API."""
         first = next(iter(network_names), None)
         if first is None:
             return {}
         return {"EndpointsConfig": {self._networks[first]: {"Aliases": list(names)}}}
 
     def own_endpoints(self) -> dict[str, Any]:
-        """Return those of the sandbox's own container."""
+        """Return the names of the sandbox's own container."""
         return self.endpoints(self._services.networks, self._services.names)
 
     def connect(
         self, container_id: str, network_names: Iterable[str], names: Iterable[str]
     ) -> None:
-        """Have a container in the others of its networks, too, before it starts."""
+        """Connect a container to its other networks, before it starts."""
         for network in list(network_names)[1:]:
             self._api.connect_container_to_network(
                 container_id, self._networks[network], aliases=list(names)
             )
 
     def connect_own(self, container_id: str) -> None:
-        """Have the sandbox's own container in the others of its networks."""
+        """Connect the sandbox's own container to its other networks."""
         self.connect(container_id, self._services.networks, self._services.names)
 
     def binds(self, volumes: Iterable[tuple[str, str]], read_only: Sequence[str]) -> list[str]:
-        """Return volumes that several have, as the API takes them; some paths are only read."""
+        """Return volumes that several containers use, for the API; some paths are read-only."""
         endings = dict.fromkeys(read_only, ":ro")
         return [f"{self._volumes[name]}:{path}{endings.get(path, '')}" for name, path in volumes]
 
     def empty_volume(self) -> str:
-        """Return the name of a further volume, which no volume of a task has."""
+        """Make a further volume, apart from those of a task, and return its name."""
         volume = self._make_volume(f".{len(self._empty_volumes)}")
         self._empty_volumes.append(volume)
         return volume
 
     def move(self, container_id: str, other: SharedParts) -> None:
-        """Have the sandbox's own container in the networks of another sandbox's."""
+        """Move the sandbox's own container to the networks of another sandbox."""
         for name in self._services.networks:
             self._api.disconnect_container_from_network(container_id, self._networks[name])
         for name in other._services.networks:
             self._api.connect_container_to_network(container_id, other._networks[name])
 
     def remove(self) -> None:
-        """Remove networks and volumes; what cannot be is left to who sweeps by the labels."""
+        """Remove networks and volumes; the rest is left to later sweeps by the labels."""
         for network in self._networks.values():
             with contextlib.suppress(*client_errors()):
                 remove_network(self._api, network)
@@ -126,7 +126,7 @@ class SharedParts:
         self._networks, self._volumes, self._empty_volumes = {}, {}, []
 
     def _make_network(self, name: str) -> str:
-        """Make a network with a small range of addresses of its own, of which there are many."""
+        """Make a network with its own small range of addresses, of which there are many."""
         from docker.errors import APIError
         from docker.types import IPAMConfig, IPAMPool
 

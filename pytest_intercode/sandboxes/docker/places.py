@@ -1,7 +1,7 @@
-"""Where engines have their sockets when nobody says where: a table, and who of them answers.
+"""The usual sockets of engines: a table, and a search for the first engine that answers.
 
-Nothing is started. A socket is asked only if it is this user's or root's, with every folder that it
-is in: who could put one there would be given the tasks, and what agents do.
+Nothing is started. A socket is used only if it and all folders above it belong to this user or to
+root: anyone who could put a socket there would get the tasks, and what agents do.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pathlib import Path
 
 __all__ = ["PLACES", "Place", "can_connect", "find_engine", "list_places", "ping"]
 
-_SEARCH_TIMEOUT = 1.0  # seconds in which an engine that is looked for has to answer
+_SEARCH_TIMEOUT = 1.0  # seconds for an answer during a search
 _MAX_ANSWER = 64  # bytes: the first line of an answer, and some more
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an engine has its socket.
+    """The usual place of an engine's socket.
 
     Attributes:
-        name: what the engine is called, for messages.
-        path: the socket's path, with ``~`` and variables; where one of them is not set, there is
-            no such place.
-        platforms: where it is like that, as :data:`sys.platform` calls them.
+        name: the name of the engine, for messages.
+        path: the socket's path, with ``~`` and variables; if one of them is not set, there is no
+            such place.
+        platforms: the values of :data:`sys.platform` for which this is the place.
     """
 
     name: str
@@ -36,16 +36,16 @@ class Place:
     platforms: tuple[str, ...] = ("darwin", "linux")
 
     def expand(self) -> Path | None:
-        """Return the path on this machine; None where there can be none."""
+        """Return the path on this machine; None if there cannot be one."""
         path = os.path.expandvars(os.path.expanduser(self.path))  # noqa: PTH111 - a text so far
         is_known = sys.platform in self.platforms and path.startswith("/") and "$" not in path
         return Path(path) if is_known else None
 
 
-# In the order in which they are asked; Podman last, as it is used with Docker's API by few.
+# In the order in which they are tried; Podman last, as few use it with Docker's API.
 PLACES = (
     # docs.docker.com/desktop/setup/install/mac-permission-requirements, and .../troubleshoot-and-
-    # support/faqs/linuxfaqs for Linux, where it is another one than the machine's own engine.
+    # support/faqs/linuxfaqs for Linux, where it is not the machine's own engine.
     Place("Docker Desktop", "~/.docker/run/docker.sock", ("darwin",)),
     Place("Docker Desktop", "~/.docker/desktop/docker.sock", ("linux",)),
     # docs.orbstack.dev/docker
@@ -59,7 +59,7 @@ PLACES = (
     Place("Rancher Desktop", "~/.rd/docker.sock"),
     # docs.docker.com/engine/security/rootless
     Place("rootless Docker", "$XDG_RUNTIME_DIR/docker.sock", ("linux",)),
-    # What `podman machine start` prints; and podman-system-service(1) for Linux.
+    # As `podman machine start` prints it; and podman-system-service(1) for Linux.
     Place("Podman machine", "$TMPDIR/podman/podman-machine-default-api.sock", ("darwin",)),
     Place("Podman machine", "~/.local/share/containers/podman/machine/podman.sock", ("darwin",)),
     Place("rootless Podman", "$XDG_RUNTIME_DIR/podman/podman.sock", ("linux",)),
@@ -76,7 +76,7 @@ def _places_here() -> Iterator[tuple[Place, Path]]:
 
 
 def find_engine() -> tuple[str, Path] | None:
-    """Return the name and the socket of the first engine of the table that answers; else None."""
+    """Return the name and the socket of the first engine in the table that answers, or None."""
     for place, path in _places_here():
         if _is_trusted(path) and not ping(path, _SEARCH_TIMEOUT):
             return place.name, path
@@ -89,27 +89,27 @@ def list_places() -> str:
 
 
 def can_connect(path: str | Path) -> bool:
-    """Whether somebody listens at a socket that this user may open; asks nothing."""
+    """Whether something listens at a socket that this user may open; sends nothing."""
     with socket.socket(socket.AF_UNIX) as trial:
         trial.settimeout(_SEARCH_TIMEOUT)
         try:
             trial.connect(os.fspath(path))
         except TimeoutError:  # it listens, and is busy
             return True
-        except OSError:  # also where the path is too long for a socket
+        except OSError:  # or the path is too long for a socket
             return False
     return True
 
 
 def ping(path: str | Path, timeout: float) -> str:
-    """Ask an engine whether it is there.
+    """Ask an engine whether it answers.
 
     Args:
-        path: its socket.
-        timeout: seconds for each part of that.
+        path: the path of its socket.
+        timeout: seconds for each step.
 
     Returns:
-        Nothing if it answers, else ``permission`` if the socket may not be opened, or ``silence``.
+        Nothing if it answers; else ``permission`` if the socket may not be opened, or ``silence``.
     """
     try:
         with socket.socket(socket.AF_UNIX) as probe:
@@ -124,9 +124,9 @@ def ping(path: str | Path, timeout: float) -> str:
 
 
 def _is_trusted(path: Path) -> bool:
-    """Whether nobody but this user and root could have put a socket there.
+    """Whether only this user and root could have put a socket there.
 
-    A folder that others may write to, such as /tmp, has to keep them from each other's files.
+    A folder that others may write to, such as /tmp, has to protect each user's files.
     """
     owners = (0, os.geteuid())
     try:
@@ -139,6 +139,6 @@ def _is_trusted(path: Path) -> bool:
             is_open = status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX
             if status.st_uid not in owners or is_open:
                 return False
-    except (OSError, RuntimeError):  # there is none, or its links lead round in circles
+    except (OSError, RuntimeError):  # it does not exist, or its links form a loop
         return False
     return True

@@ -1,8 +1,9 @@
-"""The platforms of images: which one an engine has, and how images for others are called.
+"""The platforms of images: which one an engine has, and how images for others are named.
 
-An engine keeps one image by a name (newer ones keep one for each platform). So that none is taken
-for another one, an image for another platform than the engine's is given a further tag in the same
-repository, which says it: ``debian:12.linux-arm64``. Its own name stays with what had it before.
+An engine keeps one image under a name (newer ones keep one for each platform). So that images are
+not confused, an image for another platform than the engine's gets a further tag in the same
+repository, with the platform in it: ``debian:12.linux-arm64``. Its own name stays with the image
+that had it before.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ __all__ = [
 ]
 
 _SUFFIX = re.compile(r"\.linux-([a-z0-9]+)(?:-(v\d+))?$")
-# Images of SWE-bench and its relatives are for one processor, and called by it.
+# Images of SWE-bench and its relatives are for one processor, which is a part of their names.
 _SAID = re.compile(r"(?:^|[/.])(x86_64|arm64|aarch64)\.")
 _DIGEST_TAG = re.compile(r"sha256-([0-9a-f]{64})")
-# As engines say that a registry has an image, but not for the platform.
+# The messages of engines if a registry has an image, but not for the platform.
 _OTHER_PLATFORMS = re.compile(r"no match(?:ing manifest)? for (?:platform|linux/)")
 
 
@@ -39,25 +40,25 @@ def engine_platform(facts: Mapping[str, Any]) -> Platform:
     """Return an engine's own platform.
 
     Args:
-        facts: what it says of itself (``info`` or ``version``).
+        facts: what the engine reports about itself (``info`` or ``version``).
     """
     return platform_of_machine(str(facts.get("Architecture") or facts.get("Arch") or ""))
 
 
 def keeps_platforms(facts: Mapping[str, Any]) -> bool:
-    """Whether an engine keeps an image for each platform by one name, as containerd does.
+    """Whether an engine keeps an image for each platform under one name, as containerd does.
 
     Args:
-        facts: what it says of itself.
+        facts: what the engine reports about itself.
     """
     return "io.containerd.snapshotter" in str(facts.get("DriverStatus"))
 
 
 def image_platform(image: Mapping[str, Any]) -> Platform | None:
-    """Return the platform of an image; None where that is not known.
+    """Return the platform of an image; None if that is not known.
 
     Args:
-        image: what an engine says of it; nothing for no image.
+        image: what an engine reports about it; empty for no image.
     """
     architecture = str(image.get("Architecture") or "")
     try:
@@ -67,10 +68,10 @@ def image_platform(image: Mapping[str, Any]) -> Platform | None:
 
 
 def image_info(api: APIClient, name: str) -> Mapping[str, Any]:
-    """Return what an engine says of an image; nothing for no image.
+    """Return what an engine reports about an image; empty for no image.
 
     Raises:
-        ImageError: no image can have this name.
+        ImageError: this cannot be the name of an image.
     """
     from docker.errors import APIError, ImageNotFound
 
@@ -86,7 +87,7 @@ def image_info(api: APIClient, name: str) -> Mapping[str, Any]:
 
 
 def repository_and_tag(name: str) -> tuple[str, str]:
-    """Return the halves of an image's name; a digest is its tag."""
+    """Return the two parts of an image's name; a digest counts as its tag."""
     if "@" in name:
         repository, _, digest = name.partition("@")
         return repository, digest
@@ -102,43 +103,43 @@ def registry_host(name: str) -> str:
 
 
 def name_for_platform(name: str, platform: Platform) -> str:
-    """Return the name that an image has here where it is for another platform than the engine's."""
+    """Return the local name of an image that is for another platform than the engine's."""
     repository, tag = repository_and_tag(name)
     suffix = str(platform).replace("/", "-")
     return f"{repository}:{tag.replace(':', '-')}.{suffix}"
 
 
 def platform_of_name(name: str) -> Platform | None:
-    """Return the platform that such a name says; None for other names."""
+    """Return the platform in such a name; None for other names."""
     match = _SUFFIX.search(name)
     return Platform(match[1], match[2] or "") if match else None
 
 
 def published_platform(name: str) -> Platform | None:
-    """Return the platform that the name of a published image says; None for most."""
+    """Return the platform in the name of a published image; None for most names."""
     match = _SAID.search(name)
     return platform_of_machine(match[1]) if match else None
 
 
 def without_platform(name: str) -> str:
-    """Return the name that an image has in its registry."""
+    """Return the name of an image in its registry."""
     repository, tag = repository_and_tag(_SUFFIX.sub("", name))
     digest = _DIGEST_TAG.fullmatch(tag)
     return f"{repository}@sha256:{digest[1]}" if digest else f"{repository}:{tag}"
 
 
 def lacks_platform(message: str) -> bool:
-    """Whether an engine says that an image is there for other platforms alone."""
+    """Whether an engine reports that an image exists for other platforms only."""
     return bool(_OTHER_PLATFORMS.search(message))
 
 
 class ImageNames:
-    """The names that images have on one engine, by the platforms that they are for.
+    """The names of images on one engine, by their platforms.
 
     Args:
         api: the engine's client.
         default: the platform of images whose task names none; None for the engine's own.
-        own: the engine's own platform; None to ask it.
+        own: the engine's own platform; None to ask the engine.
     """
 
     def __init__(self, api: APIClient, default: Platform | None, own: Platform | None) -> None:
@@ -152,18 +153,18 @@ class ImageNames:
         return self._own or engine_platform(self._api.version())
 
     def platform_of(self, source: ImageSource) -> Platform | None:
-        """Return the platform that is named for an image; None for the engine's own."""
+        """Return the platform that is given for an image; None for the engine's own."""
         return source.platform or self._default
 
     def other_platform_of(self, source: ImageSource) -> Platform | None:
-        """Return the platform that an image is made for, if it is not the engine's own."""
+        """Return the platform for which an image is made, if it is not the engine's own."""
         platform = self.platform_of(source)
         return None if platform in (None, self.own) else platform
 
     def name(self, name: str, platform: Platform | None) -> str:
-        """Return the name that an image has here for a platform; None is for the engine's own.
+        """Return the local name of an image for a platform; None is for the engine's own.
 
-        Its own name may be that of an image for another platform, which is not meant then.
+        The image's own name may belong to an image for another platform, and is not used then.
         """
         if platform is None:
             return name
@@ -176,16 +177,16 @@ class ImageNames:
 
         Args:
             name: its name in the Dockerfile.
-            written: what ``FROM --platform`` says; empty where nothing is said.
-            platform: the platform that is built for.
+            written: the text of ``FROM --platform``; empty if there is none.
+            platform: the platform for which the image is built.
         """
         try:
             return self.name(name, parse_platform(written) if written else platform)
-        except ValueError:  # the engine says what it thinks of it
+        except ValueError:  # the engine will report the error
             return name
 
     def describe_place(self, name: str) -> str:
-        """Return where an image is that is missing, and cannot be pulled."""
+        """Return where a missing image is that cannot be pulled, for a message."""
         platform = platform_of_name(name)
         present = image_platform(image_info(self._api, without_platform(name)))
         if platform is None or present is None:
@@ -193,7 +194,7 @@ class ImageNames:
         return f"on this machine for {present}, and cannot be pulled for {platform}"
 
     def emulation(self, name: str) -> str:
-        """Return what there is to say of an image that is not for the engine's own processor."""
+        """Return a warning about an image that the engine has to emulate, or nothing."""
         platform = platform_of_name(name) or image_platform(image_info(self._api, name))
         if platform is None or not self.own.has_to_emulate(platform):
             return ""

@@ -1,6 +1,6 @@
-"""Podman behind Docker's API: what it wants in another form.
+"""Podman behind Docker's API: where its requests have to differ.
 
-It writes one file, the filter of system calls, to the user's cache.
+This writes one file, the filter of system calls, to the user's cache.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ REMOTE_PODMAN = (
     "in a virtual one (podman machine); take Docker there: on a Mac Colima, OrbStack, Docker "
     "Desktop or Rancher Desktop"
 )
-"""Why one on another machine cannot be used, and what can."""
+"""Why Podman on another machine cannot be used, and what can be used instead."""
 
 _MAX_LIMITS = {"nofile": 1 << 20, "nproc": 1 << 15}
 
 
 def is_podman(facts: Mapping[str, Any]) -> bool:
-    """Whether an engine that says this of itself is Podman."""
+    """Whether the engine that reports these facts is Podman."""
     return "BuildahVersion" in facts
 
 
 class Podman:
-    """What of an engine is Podman's own.
+    """Adapts requests to Podman.
 
     Args:
-        facts: what it says of itself.
+        facts: what the engine reports about itself.
 
     Attributes:
-        runtime: what it starts containers with; of a container it says no more than ``oci``.
+        runtime: its default runtime; for a container, it reports only ``oci``.
 
     Raises:
-        EngineUnavailable: the file of the filter cannot be written.
+        EngineUnavailable: the filter's file cannot be written.
     """
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         self.runtime = str(facts.get("DefaultRuntime") or "unknown")
         self._options = [f"seccomp={_filter_file()}"]
         if str(facts.get("CgroupVersion")) == "1":
-            # A tmpfs without a size, and the list of what is read-only is not heeded.
+            # There it is a tmpfs without a size, and the list of read-only paths has no effect.
             self._options.append("mask=/sys/fs/cgroup")
 
     def adapted(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return the limits of a container as Podman takes them."""
+        """Return the limits of a container in the form that Podman expects."""
         options = [option for option in config["SecurityOpt"] if not option.startswith("seccomp=")]
-        # Its own are above what it may set where it runs in a container itself; it has these.
+        # In a container, Podman may not set its own high defaults; these it may set.
         limits = [
             {"Name": kind, "Soft": limit, "Hard": limit}
             for kind, maximum in _MAX_LIMITS.items()
@@ -69,7 +69,7 @@ class Podman:
 
 
 def _filter_file() -> str:
-    """Write the filter to a file: it takes a path, where Docker takes the content."""
+    """Write the filter to a file: Podman expects its path, where Docker expects its content."""
     text = profile()
     digest = hashlib.sha256(text.encode()).hexdigest()
     path = cache_folder() / f"seccomp-{digest[:12]}.json"

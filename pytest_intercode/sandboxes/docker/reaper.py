@@ -1,12 +1,12 @@
 """The reaper: a small process that outlives its client and removes what the client left.
 
 Sandboxes end by themselves when their client dies, because their keeper's input ends. The reaper
-is for what that cannot cover: a container that was created and never started, or whose input
-another process still holds open; services, with their networks and volumes. It sits in a session
-of its own, blocked on a pipe; an orderly client writes a byte to it, and a pipe that just closes
-means that the client died.
+removes the rest: a container that was created but never started, or whose input another process
+still holds open; and services, with their networks and volumes. It is in its own session, and waits
+for a pipe: an orderly client writes a byte to it, while a pipe that just closes means that the
+client died.
 
-Run as ``python -m pytest_intercode.sandboxes.docker.reaper LABEL=VALUE ADDRESS``; the address is
+Run it as ``python -m pytest_intercode.sandboxes.docker.reaper LABEL=VALUE ADDRESS``; the address is
 the engine's, in JSON.
 """
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 __all__ = ["Reaper", "remove_all", "remove_container", "remove_network"]
 
 _DISMISSAL = b"."
-_EXIT_TIMEOUT = 0.1  # seconds in which one that was killed is surely gone
-_REMOVAL_TIMEOUT = 30.0  # seconds for all that is left to be removed
+_EXIT_TIMEOUT = 0.1  # seconds after which a killed process is surely gone
+_REMOVAL_TIMEOUT = 30.0  # seconds for removing everything that is left
 _LOOK_INTERVAL = 0.3  # seconds
-_CLEAN_LOOKS = 3  # in a row that find nothing, until there is nothing
-_MAX_TRIES = 20  # at a network whose last containers are about to go
+_CLEAN_LOOKS = 3  # consecutive checks that find nothing, until nothing is left
+_MAX_TRIES = 20  # to remove a network whose last containers are about to end
 
 
 class Reaper:
     """The client's side: starts the process, and dismisses it at the end.
 
     Args:
-        label: the label of what is to be removed, with its value.
+        label: the label of everything that is to be removed, with its value.
         address: where the engine is.
     """
 
@@ -63,14 +63,14 @@ class Reaper:
         )
 
     def close_copies(self) -> None:
-        """Close a forked child's copy of the pipe, which would keep the reaper waiting."""
+        """Close the copy of the pipe in a forked child, which would keep the reaper waiting."""
         if self._process.stdin is not None:
             self._process.stdin.close()
-        self._process.returncode = 0  # the parent's to wait for
+        self._process.returncode = 0  # the parent waits for it
 
     def unleash(self) -> None:
-        """Let the reaper remove what is left, without waiting for it; another one if it is gone."""
-        self._process.send_signal(signal.SIGCONT)  # somebody may have stopped it
+        """Let the reaper, or a new one if it is gone, remove what is left; do not wait for it."""
+        self._process.send_signal(signal.SIGCONT)  # in case it was stopped
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_EXIT_TIMEOUT)
             if self._process.stdin is not None:
@@ -81,8 +81,8 @@ class Reaper:
         self._process.returncode = 0  # it ends by itself
 
     def dismiss(self) -> None:
-        """Let the reaper end, as there is nothing to remove."""
-        self._process.send_signal(signal.SIGCONT)  # somebody may have stopped it
+        """Have the reaper end, as there is nothing to remove."""
+        self._process.send_signal(signal.SIGCONT)  # in case it was stopped
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             self._process.communicate(_DISMISSAL, timeout=5)
         if self._process.poll() is None:
@@ -91,7 +91,7 @@ class Reaper:
 
 
 def main(label: str, address: str) -> None:
-    """Wait for the client's end; remove everything with the label, until there is nothing."""
+    """Wait for the client's end; then remove everything with the label, until nothing is left."""
     if sys.stdin.buffer.read(1) == _DISMISSAL:
         return
     # Only now: in most runs there is nothing to remove.
@@ -116,13 +116,13 @@ def main(label: str, address: str) -> None:
 
 
 def remove_container(api: APIClient, container_id: str) -> bool:
-    """Remove a container by force; return whether there was one.
+    """Remove a container by force; return whether it existed.
 
-    An engine may list one that is gone: Docker 20.10 does, until it is started again, if it was
-    killed and removed the container while it started.
+    An engine may list a container that is gone: Docker 20.10 does so until it is restarted, if it
+    was killed and removed the container while it started.
 
     Raises:
-        docker.errors.APIError: it stays.
+        docker.errors.APIError: it cannot be removed.
         requests.exceptions.RequestException: the engine does not answer.
     """
     from docker.errors import APIError
@@ -130,7 +130,7 @@ def remove_container(api: APIClient, container_id: str) -> bool:
     try:
         api.remove_container(container_id, force=True, v=True)
     except APIError as error:
-        # Podman answers 500 for one that went away while it was asked.
+        # Podman answers 500 for a container that disappeared during the request.
         if error.status_code == 404 or "no such container" in str(error):
             return False
         if "already in progress" not in str(error):
@@ -139,10 +139,10 @@ def remove_container(api: APIClient, container_id: str) -> bool:
 
 
 def remove_network(api: APIClient, network_id: str) -> None:
-    """Remove a network, with what is still connected to it and about to go.
+    """Remove a network, and disconnect what is still in it and about to end.
 
     Raises:
-        docker.errors.APIError: it stays.
+        docker.errors.APIError: it cannot be removed.
         requests.exceptions.RequestException: the engine does not answer.
     """
     from docker.errors import APIError, NotFound
@@ -166,15 +166,15 @@ def remove_network(api: APIClient, network_id: str) -> None:
 def remove_all(
     api: APIClient, label: str, is_left: Callable[[Mapping[str, str]], bool] = lambda labels: True
 ) -> tuple[int, int]:
-    """Remove containers, then networks, then volumes with a label.
+    """Remove the containers, then the networks, then the volumes with a label.
 
     Args:
         api: the engine's client.
-        label: the label, with its value or without.
-        is_left: whether what has these labels is to go.
+        label: the label, with or without its value.
+        is_left: returns whether something with these labels is to be removed.
 
     Returns:
-        How many containers are gone, and how many things stay.
+        How many containers were removed, and how many things remain.
 
     Raises:
         docker.errors.DockerException: they cannot be listed.
@@ -188,7 +188,7 @@ def remove_all(
         api.remove_volume(name, force=True)
 
     removed = remaining = 0
-    # In this order, as containers keep the networks and volumes that they use.
+    # In this order, as the networks and volumes that a container uses cannot be removed.
     for rows, key, remove in (
         (api.containers(all=True, filters=filters), "Id", partial(remove_container, api)),
         (api.networks(filters=filters), "Id", partial(remove_network, api)),
@@ -200,7 +200,7 @@ def remove_all(
             try:
                 removed += remove(row[key]) or 0
             except client_errors():
-                remaining += 1  # whoever comes next tries it
+                remaining += 1  # the next sweep tries it again
     return removed, remaining
 
 

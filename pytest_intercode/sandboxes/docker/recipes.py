@@ -1,4 +1,4 @@
-"""What an image is built by: its Dockerfile, with other base images; and its build by an engine."""
+"""Recipes for images: a Dockerfile with replaced base images, and its build by an engine."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _LAST_LINES = 12
 
 @dataclass(frozen=True)
 class Recipe:
-    """What an image is built by.
+    """Everything from which an image is built.
 
     Attributes:
-        dockerfile: the Dockerfile's place.
-        text: its text, with other base images where they are replaced.
-        changed: the text is not what is in the file.
+        dockerfile: the path of the Dockerfile.
+        text: its text, with replaced base images.
+        changed: the text differs from the file's.
         modes: modes of files by their names in the context.
         arguments: the arguments of the build.
         base_images: the images that it needs, each with the name that it replaces.
-        purpose: the task that it is built for; empty where that is not known.
+        purpose: the task that it is built for; empty if that is not known.
         platform: the platform that it is built for; None for the engine's own.
     """
 
@@ -65,26 +65,26 @@ class Recipe:
 
     @property
     def label(self) -> str:
-        """What the image is called in short."""
+        """A short name for the image."""
         label = re.sub(r"[^a-z0-9_.-]", "-", self.dockerfile.name.lower())
         return label.removesuffix(".dockerfile").strip("-.") or "image"
 
     def has_triggers(self, api: APIClient) -> bool:
-        """Whether a base image that is there has triggers (``ONBUILD``), which may read files."""
+        """Whether an existing base image has triggers (``ONBUILD``), which may read files."""
         infos = [image_info(api, name) for name, _ in self.base_images]
         return any((info.get("Config") or {}).get("OnBuild") for info in infos)
 
     def hash(self, context: bytes) -> str:
-        """Return the hash of what goes into the image, with the context that it is built of."""
+        """Return the hash of the image's content, including the context from which it is built."""
         values = " ".join(self.arguments.values())
         return hashlib.sha256(f"{values}\n".encode() + context).hexdigest()
 
     def context(self, source: ImageSource, *, alone: bool) -> bytes:
-        """Return what the build may use, as an archive.
+        """Return the context of the build, as an archive.
 
         Args:
             source: where the image comes from.
-            alone: the Dockerfile is all that it uses.
+            alone: the Dockerfile is the only file that is used.
 
         Raises:
             ImageError: a file cannot be read.
@@ -99,16 +99,16 @@ def own_name(label: str, content: str, platform: Platform | None) -> str:
     """Return the name of one of our images.
 
     Args:
-        label: what it is called in short.
-        content: the hash of what goes into it.
-        platform: what it is for; None for the engine's own.
+        label: a short name for it.
+        content: the hash of its content.
+        platform: the platform that it is for; None for the engine's own.
     """
     name = f"{REPOSITORY}/{label}:{content[:12]}"
     return name if platform is None else name_for_platform(name, platform)
 
 
 def layers_context(base: str, layers: Sequence[Path]) -> bytes:
-    """Return what an image is built of that is another one with tar archives laid over it.
+    """Return the context of an image that is another one with tar archives on top of it.
 
     Raises:
         ImageError: an archive cannot be read.
@@ -132,13 +132,13 @@ def make_recipe(
     source: ImageSource,
     purpose: str = "",
 ) -> Recipe:
-    """Return what an image is built by, with other base images where they are replaced.
+    """Return the recipe of an image, with replaced base images.
 
     Args:
         api: the engine's client.
-        names: the names that images have there.
+        names: the names of images on that engine.
         replacements: other base images, by the names of those that they replace.
-        source: where the image comes from: a Dockerfile, or that besides.
+        source: where the image comes from: a Dockerfile, or an image with a Dockerfile.
         purpose: the task that it is built for.
 
     Raises:
@@ -171,7 +171,7 @@ def run_build(
     tag: str,
     report_step: Callable[[str], None],
 ) -> tuple[str, Iterable[str]]:
-    """Have an image built; return why it cannot be, if so, and the last lines of the build."""
+    """Build an image; return why it cannot be built, if so, and the last lines of the build."""
     name = recipe.dockerfile.name
     last: deque[str] = deque(maxlen=_LAST_LINES)
     failure = ""

@@ -1,8 +1,8 @@
 """Our images in a registry, where machines that did not build them find them.
 
-Each is a tag of one repository, ``HOST[:PORT][/PREFIX]/pytest-intercode``: what it is called, the
-hash of all that went into it, and the kind of processor. The engine alone talks to the registry;
-the credentials are those that ``docker login`` keeps, and no text holds them.
+Each is a tag of one repository, ``HOST[:PORT][/PREFIX]/pytest-intercode``: its short name, the hash
+of its whole content, and the kind of processor. Only the engine talks to the registry; the
+credentials are those of ``docker login``, and no text contains them.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ __all__ = [
 ]
 
 CONTENT_LABEL = "pytest-intercode.content"
-"""The label of our images that holds the whole hash of what went into it."""
+"""The label of our images with the full hash of their content."""
 
 REPOSITORY = "pytest-intercode"
-"""What our images are called on an engine, and at the end of their name in a registry."""
+"""The name of our images on an engine, and the end of their name in a registry."""
 
 _OPTION = "--intercode-registry"
 _MAX_LABEL = 40  # characters of a name in a tag, which has 128 at most
-_MAX_MESSAGE = 300  # characters of an engine's words, which may hold a whole page
+_MAX_MESSAGE = 300  # characters of an engine's message, which may contain a whole page
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-# As registries say it; an engine puts more around it.
+# The words of registries, to which an engine adds more.
 _MISSING = re.compile(
     r"manifest unknown|name unknown|name not known|"
     r"\b(?:manifest|artifact|repository|image|tag)\b[^,;]{0,300}\bnot found"
 )
 _DENIED = ("unauthorized", "denied", "authentication required", "no basic auth credentials")
 _TRANSFERS = ("Pulling fs layer", "Copying blob")
-# As engines say that a registry does not answer, or answers none of us for a while.
+# The messages of engines if a registry does not answer, or refuses everybody for a while.
 _SILENT = re.compile(
     r"dial tcp|no such host|timeout|deadline exceeded|connection refused|toomanyrequests|rate limit"
 )
 
 
 class RegistryError(ImageError):
-    """A registry does not answer, refuses us, or holds what is not ours.
+    """A registry does not answer, refuses us, or has an image that is not ours.
 
     Attributes:
-        missing: all that is wrong is that the image is not there.
-        denied: it does not let us.
-        silent: it does not answer, whatever it is asked for.
+        missing: the only problem is that the image does not exist.
+        denied: the registry denies access.
+        silent: the registry does not answer, whatever the request.
     """
 
     def __init__(
@@ -84,17 +84,17 @@ def pull(
     on_transfer: Callable[[], object] = lambda: None,
     platform: Platform | None = None,
 ) -> str:
-    """Pull an image, and return the digest that its registry knows it by; empty if nobody says it.
+    """Pull an image; return its digest in the registry, or nothing if that is not reported.
 
     Args:
         api: the engine's client.
         repository: the image's name without its tag.
         tag: the tag, or the digest.
-        on_transfer: called once where there is something to be transferred.
-        platform: the platform that it is to be for; None for the engine's own.
+        on_transfer: called once if there is something to transfer.
+        platform: the platform for which it is pulled; None for the engine's own.
 
     Raises:
-        RegistryError: it cannot be had; the text is what the engine says.
+        RegistryError: it cannot be pulled; the text is the engine's.
     """
     digest, transferring = "", False
     platform_text = None if platform is None else str(platform)
@@ -111,9 +111,9 @@ def pull(
 
 
 class Puller:
-    """Pulls images, each of another registry; one that has never answered is asked once.
+    """Pulls images from any registry; a registry that has never answered is asked only once.
 
-    So a dataset of several hundred images costs one time-out where there is no network.
+    So a dataset of several hundred images costs one timeout if there is no network.
 
     Args:
         api: the engine's client.
@@ -124,24 +124,24 @@ class Puller:
         self._api = api
         self._progress = progress
         self._answered: set[str] = set()  # hosts of registries
-        self._silent: dict[str, RegistryError] = {}  # why nothing more is asked for, by the host
+        self._silent: dict[str, RegistryError] = {}  # why a host is not asked again, by the host
 
     def pull(self, name: str, own_platform: Platform) -> None:
         """Pull an image.
 
         Raises:
-            RegistryError: it cannot be had; the text is what the engine says.
+            RegistryError: it cannot be pulled; the text is the engine's.
         """
         with self._remembering(registry_host(name)):
             _pull_image(self._api, name, own_platform, self._progress)
 
     def find_published(self, name: str) -> tuple[str, ...]:
-        """Return the platforms that an image can be pulled for; nothing where that is not known.
+        """Return the platforms that an image can be pulled for; nothing if that is not known.
 
         The engine asks the registry, and pulls nothing.
 
         Raises:
-            RegistryError: it cannot be pulled; the text is what the engine says.
+            RegistryError: it cannot be pulled; the text is the engine's.
         """
         with self._remembering(registry_host(name)):
             return _find_published(self._api, name)
@@ -151,7 +151,7 @@ class Puller:
         """Remember whether a registry answers.
 
         Raises:
-            RegistryError: it has not answered before.
+            RegistryError: the registry did not answer before.
         """
         if host in self._silent:
             raise RegistryError(str(self._silent[host]), silent=True)
@@ -169,7 +169,7 @@ class Puller:
 def _pull_image(
     api: APIClient, name: str, own_platform: Platform, progress: Callable[[str], None]
 ) -> None:
-    """Pull an image; where its name says a platform, by its own name, which it then loses again.
+    """Pull an image; if its name has a platform, pull its own name, and restore that afterwards.
 
     Args:
         api: the engine's client.
@@ -178,7 +178,7 @@ def _pull_image(
         progress: called with one line.
 
     Raises:
-        RegistryError: it cannot be had; the text is what the engine says.
+        RegistryError: it cannot be pulled; the text is the engine's.
     """
     platform = platform_of_name(name)
     if platform is None:
@@ -205,10 +205,10 @@ def _pull_image(
 
 
 def _check_platform(api: APIClient, name: str, platform: Platform) -> None:
-    """See that a pulled image is for a platform: where a registry has one alone, it is pulled.
+    """Check the platform of a pulled image: a registry with only one platform delivers that one.
 
     Raises:
-        RegistryError: it is not.
+        RegistryError: it is for another platform.
     """
     actual = image_platform(image_info(api, name))
     if actual != platform and not keeps_platforms(api.info()):
@@ -216,12 +216,12 @@ def _check_platform(api: APIClient, name: str, platform: Platform) -> None:
 
 
 def _give_back(api: APIClient, name: str, previous: Mapping[str, Any]) -> None:
-    """Give an image its name back, which a pull for another platform has taken from it.
+    """Give a name back to the image from which a pull for another platform has taken it.
 
     Args:
         api: the engine's client.
         name: the name.
-        previous: what the engine said of the image; nothing where there was none.
+        previous: what the engine reported about the image before; empty if there was none.
     """
     current_id = image_info(api, name).get("Id")
     if current_id == previous.get("Id") or "@" in name:
@@ -233,7 +233,7 @@ def _give_back(api: APIClient, name: str, previous: Mapping[str, Any]) -> None:
 
 
 def _events(ask: Callable[[], Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Yield what the engine says while it works; an error may come first, or in the midst of it."""
+    """Yield the engine's messages while it works; an error may be the first one, or come later."""
     try:
         for event in ask():
             if event.get("error"):
@@ -252,7 +252,7 @@ def _registry_error(message: str) -> RegistryError:
 
 
 def _find_published(api: APIClient, name: str) -> tuple[str, ...]:
-    """Return the platforms that a registry has an image for; see :meth:`Puller.find_published`."""
+    """Return the platforms for which a registry has an image; see :meth:`Puller.find_published`."""
     try:
         answer: dict[str, Any] = api.inspect_distribution(without_platform(name))  # type: ignore[no-untyped-call]
     except client_errors() as error:
@@ -263,22 +263,22 @@ def _find_published(api: APIClient, name: str) -> tuple[str, ...]:
     platforms = []
     for platform in answer.get("Platforms") or ():
         words = (platform.get("os"), platform.get("architecture"), platform.get("variant"))
-        if "unknown" not in words:  # an attestation, which is listed among them
+        if "unknown" not in words:  # attestations are listed as well
             platforms.append("/".join(filter(None, words)))
     return tuple(platforms)
 
 
 def content_of(image: Mapping[str, Any]) -> str:
-    """Return the hash that an image has as its label; empty for none.
+    """Return the hash in an image's label; empty if it has none.
 
     Args:
-        image: what the engine says of it.
+        image: what the engine reports about it.
     """
     return str(((image.get("Config") or {}).get("Labels") or {}).get(CONTENT_LABEL) or "")
 
 
 class Registry:
-    """A registry of images, as one engine reaches it.
+    """A registry of images, which one engine uses.
 
     Args:
         api: the engine's client.
@@ -303,15 +303,15 @@ class Registry:
         return ""
 
     def find(self, name: str, label: str, content: str) -> str:
-        """Have an image pulled, if the registry has it.
+        """Pull an image, if the registry has it.
 
         Args:
-            name: what it is called on this engine afterwards.
-            label: what it is called in short.
-            content: the hash of what went into it.
+            name: its name on this engine afterwards.
+            label: its short name.
+            content: the hash of its content.
 
         Returns:
-            What names it there permanently (``REPOSITORY@sha256:...``); nothing if it is missing.
+            Its permanent name there (``REPOSITORY@sha256:...``); nothing if it is missing.
 
         Raises:
             RegistryError: the registry does not answer, or has another image by this name.
@@ -332,14 +332,14 @@ class Registry:
         return self._pin(image, digest)
 
     def take(self, name: str, pinned: str) -> None:
-        """Have the image pulled that another engine has from here.
+        """Pull the same image that another engine got from this registry.
 
         Args:
-            name: what it is called on this engine afterwards.
-            pinned: what :meth:`find` or :meth:`give` returned there.
+            name: its name on this engine afterwards.
+            pinned: the result of :meth:`find` or :meth:`give` on the other engine.
 
         Raises:
-            RegistryError: it cannot be had.
+            RegistryError: it cannot be pulled.
         """
         repository, _, digest = pinned.partition("@")
         line = f"pulling {name} by {pinned}"
@@ -348,7 +348,7 @@ class Registry:
         self._name(pinned, name)
 
     def give(self, name: str, label: str, content: str) -> str:
-        """Push an image; return what names it there, as :meth:`find` does.
+        """Push an image; return its permanent name there, as :meth:`find` does.
 
         Raises:
             RegistryError: it cannot be pushed.
@@ -367,10 +367,10 @@ class Registry:
             raise RegistryError(f"{name} cannot be pushed to {self.repository}: {error}") from None
         return self._pin(self._inspect(name), digest)
 
-    # -- what it is made of
+    # -- parts of these methods
 
     def _pull_tag(self, tag: str, platform: Platform | None = None) -> str | None:
-        """Pull a tag; return its digest, or None if it is not there."""
+        """Pull a tag; return its digest, or None if the tag does not exist."""
         line = f"pulling {self.repository}:{tag} (first use)"
         try:
             return pull(self._api, self.repository, tag, lambda: self._progress(line), platform)
@@ -382,7 +382,7 @@ class Registry:
                     f"the registry {self._address} does not answer: {error}. Fix that, or "
                     f"leave {_OPTION} out: images are then built here"
                 ) from None
-            if self._has_credentials():  # some say no more of what is not there yet
+            if self._has_credentials():  # for a missing tag, some registries only report this
                 return None
             raise RegistryError(
                 f"the registry {self._address} refuses us: {error}. See to credentials with "
@@ -423,7 +423,7 @@ class Registry:
             raise RegistryError(plain(error)) from None
 
     def _pin(self, image: dict[str, Any], digest: str) -> str:
-        """Return the name of an image with the digest that the registry knows it by."""
+        """Return the name of an image with its digest in the registry."""
         prefix = f"{self.repository}@"
         digests = [digest for digest in image.get("RepoDigests") or () if digest.startswith(prefix)]
         return f"{prefix}{digest}" if digest else next(iter(digests), "")

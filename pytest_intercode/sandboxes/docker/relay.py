@@ -1,7 +1,7 @@
-"""A Unix socket in a container, reached by a socket here: for engines that share no folder with us.
+"""Makes a Unix socket in a container reachable here, for engines that share no folder with us.
 
-Each connection is a process in the container, which the engine starts and whose streams it carries.
-It is for our servers; their image has perl.
+For each connection, the engine starts a process in the container and carries its streams. This is
+for our own servers, whose image has perl.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Relay"]
 
-# Core modules of perl-base alone, which Debian's images have.
+# Uses only core modules in perl-base, which Debian's images have.
 _CARRIER = r"""
 use strict; use IO::Socket::UNIX; use IO::Select;
 my $server = IO::Socket::UNIX->new(Peer => $ARGV[0]) or exit 1;
@@ -49,11 +49,11 @@ class Relay:
     Args:
         api: the engine's client.
         container_id: the container.
-        inside: the path of the socket in it.
-        outside: where to listen.
+        inside: the path of the socket in the container.
+        outside: the path at which to listen here.
 
     Raises:
-        SandboxError: the path cannot be listened at.
+        SandboxError: it cannot listen at the path.
     """
 
     def __init__(self, api: APIClient, container_id: str, inside: str, outside: Path) -> None:
@@ -87,29 +87,29 @@ class Relay:
                 process = self._api.exec_create(self._container_id, command, stdin=True)
                 far = AttachedStreams(self._api.exec_start(process["Id"], socket=True))
             except client_errors(OSError):
-                return  # who is connected sees the end, and asks the sandbox why
+                return  # the other end sees the connection end, and asks the sandbox why
             with contextlib.closing(far), contextlib.suppress(OSError, SandboxError):
                 _carry(near, far)
 
     def close_copies(self) -> None:
-        """Close a forked child's copy of the socket."""
+        """Close the copy of the socket in a forked child."""
         self._listener.close()
 
     def close(self) -> None:
-        """Listen no more; what is connected ends with the container."""
+        """Stop listening; connections end with the container."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
 
 def _carry(near: socket.socket, far: AttachedStreams) -> None:
-    """Carry bytes both ways until one side ends."""
+    """Carry bytes in both directions until one side ends."""
     while True:
         for chunk in far.receive(0):
             if chunk.stream == "output":
                 near.sendall(chunk.data)
         poll = select.poll()
-        # What cannot be sent yet is not added to.
+        # Do not read more while something cannot be sent yet.
         if not far.queued:
             poll.register(near, select.POLLIN)
         poll.register(far.fileno(), select.POLLIN | (select.POLLOUT if far.queued else 0))

@@ -1,7 +1,7 @@
 """The services of one sandbox in Docker: containers next to its own.
 
-All that belongs to a sandbox is labelled as its own container is, so that whoever ends that also
-ends this.
+Everything that belongs to a sandbox has the labels of its own container, so that a sweep for the
+container also removes the rest.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ if TYPE_CHECKING:
 
 __all__ = ["ServiceGroup"]
 
-_SERVER_CAPABILITIES = ("NET_BIND_SERVICE", "SYS_CHROOT")  # as sshd needs
-_MIN_HEALTH_TIME = 30.0  # seconds that a service has at least, as machines may be busy
-_MAX_HEALTH_TIME = 600.0  # seconds, as Harbor has
+_SERVER_CAPABILITIES = ("NET_BIND_SERVICE", "SYS_CHROOT")  # needed by sshd
+_MIN_HEALTH_TIME = 30.0  # minimum seconds for a service, as machines may be busy
+_MAX_HEALTH_TIME = 600.0  # seconds, as in Harbor
 _COMPLETION_TIMEOUT = 300.0  # seconds for a command that others wait for
 _FIRST_INTERVAL = 0.05  # seconds between the first tries of a health check
-_LAST_WORDS_TIMEOUT = 0.2  # seconds for what a service that failed has just printed
-_OUTPUT_END_TIMEOUT = 10.0  # seconds for the output of one that has ended to come to its end
-_MAX_OUTPUT = 64 * 1024  # bytes of an output that are kept
+_LAST_WORDS_TIMEOUT = 0.2  # seconds for the latest output of a service that failed
+_OUTPUT_END_TIMEOUT = 10.0  # seconds for the output of a service that has ended to be complete
+_MAX_OUTPUT = 64 * 1024  # bytes that are kept of an output
 _MAX_LAST_OUTPUT = 300  # characters in a message
-_NOT_RUNNING = 409  # HTTP's status for what is asked of a container that has ended
-_TIMED_OUT = 124  # the status of a command that was given up, as of `timeout`
-_MAX_ARCHIVE = 512 * 1024**2  # bytes of what is taken out of a service at a time
+_NOT_RUNNING = 409  # the HTTP status of requests for a container that has ended
+_TIMED_OUT = 124  # the status of a command that took too long, as in `timeout`
+_MAX_ARCHIVE = 512 * 1024**2  # bytes that are taken from a service at a time
 _RESTARTS = {"never": "no", "on-failure": "on-failure", "always": "unless-stopped"}
 
 
 class ServiceGroup:
-    """What one sandbox has beside its container: networks, volumes, services.
+    """The networks, volumes and services of one sandbox.
 
     Args:
         api: the engine's client.
-        spec: the sandbox; it is in a network with other machines.
-        labels: of all that is made.
+        spec: the spec of the sandbox, which is in a network with other machines.
+        labels: the labels of everything that is made.
         image_id: returns the engine's id of an image.
-        create: creates a container of a configuration and an image, and returns its id.
-        limit: returns the limits of a container of a sandbox, as the engine's API takes them.
+        create: creates a container from a configuration and an image, and returns its id.
+        limit: returns the limits of a container, in the form of the engine's API.
 
     Attributes:
-        parts: networks and volumes.
+        parts: the networks and volumes.
     """
 
     def __init__(
@@ -79,15 +79,15 @@ class ServiceGroup:
         self.parts = SharedParts(api, spec.services, labels, closed=not spec.limits.network)
         self._containers: dict[str, str] = {}
         self._outputs: dict[str, AttachedStreams] = {}
-        self._printed: dict[str, bytes] = {}  # the end of what each service has printed
+        self._printed: dict[str, bytes] = {}  # the last output of each service
 
     # -- the services
 
     def start(self) -> None:
-        """Start the services, each after those that it depends on are ready for it.
+        """Start the services, each after its dependencies are in the state that it needs.
 
         Raises:
-            TaskError: one of them is not what an engine can start, or does not become ready.
+            TaskError: an engine cannot start one of them, or it does not become ready.
             SandboxError: the engine refuses, or does not answer.
         """
         services = {service.name: service for service in self._spec.services.machines}
@@ -127,7 +127,7 @@ class ServiceGroup:
         spec = SandboxSpec(service.image.image, service.limits, scratch=service.tmpfs)
         host = self._limit(spec)
         host |= self.parts.host_settings(service.networks)
-        host["AutoRemove"] = False  # what it leaves may be asked for, whatever ends it
+        host["AutoRemove"] = False  # its files may be asked for, however it ends
         host["RestartPolicy"] = {"Name": _RESTARTS[service.restarts]}
         host["CapAdd"] = [*host["CapAdd"], *_SERVER_CAPABILITIES]
         host["Binds"] = [*self.parts.binds(service.volumes, service.read_only), *folders]
@@ -141,7 +141,7 @@ class ServiceGroup:
             hostname=service.name,
             stdin_open=False,
             tty=False,
-            healthcheck=Healthcheck(test=["NONE"]),  # ours ends once it succeeds
+            healthcheck=Healthcheck(test=["NONE"]),  # our own check ends when it succeeds
             labels=self._labels,
             networking_config=self.parts.endpoints(service.networks, names),  # type: ignore[arg-type]
             host_config=host,  # type: ignore[arg-type]
@@ -153,7 +153,7 @@ class ServiceGroup:
         for archive in archives:
             api.put_archive(container_id, "/", archive)
         self.parts.connect(container_id, service.networks, names)
-        # Before the start: what it prints first may say why it does not become ready.
+        # Before the start: its first output may tell why it does not become ready.
         attached = api.attach_socket(container_id, params={"stdout": 1, "stderr": 1, "stream": 1})
         self._outputs[service.name] = AttachedStreams(attached)
         api.start(container_id)
@@ -208,7 +208,7 @@ class ServiceGroup:
         return list(test[1:]) if test[:1] == ["CMD"] else []
 
     def _problem(self, service: Service, words: str) -> str:
-        """Say what is wrong with a service, with what it printed last."""
+        """Describe what is wrong with a service, with its last output."""
         has_ended = _has_ended(self._state(service))
         self._pause(_OUTPUT_END_TIMEOUT if has_ended else _LAST_WORDS_TIMEOUT, service.name)
         printed = self._printed.get(service.name, b"")
@@ -216,10 +216,10 @@ class ServiceGroup:
         return f"the service {service.name} {words}{hint}"
 
     def _pause(self, seconds: float, name: str | None = None) -> None:
-        """Wait, and read what the services print meanwhile; no longer than a named one prints.
+        """Wait, and read the output of the services; return early when a named one's output ends.
 
-        The engine holds a program up whose output nobody reads: after a megabyte it would neither
-        become ready nor end.
+        The engine blocks a program whose output is not read: after a megabyte, the program would
+        neither become ready nor end.
         """
         deadline = time.monotonic() + seconds
         while True:
@@ -231,7 +231,7 @@ class ServiceGroup:
                 time.sleep(min(remaining, _FIRST_INTERVAL))
 
     def _read(self, name: str) -> list[Chunk]:
-        """Return what a service has printed since, and keep the end of it."""
+        """Return the new output of a service, and keep the end of it."""
         try:
             chunks = self._outputs[name].receive(0)
         except (ChannelClosed, OSError):
@@ -241,7 +241,7 @@ class ServiceGroup:
         self._printed[name] = printed[-_MAX_OUTPUT:]
         return chunks
 
-    # -- what is asked of a service
+    # -- requests to a service
 
     def run(self, name: str, command: str, user: str, timeout: float) -> tuple[int, bytes]:
         """Run a line of its ``sh`` in a service.
@@ -258,11 +258,11 @@ class ServiceGroup:
             raise SandboxError(f"the service {name}: {plain(error)}") from None
 
     def archive(self, name: str, path: str) -> bytes:
-        """Return a tar archive of what stands at a path, and of all below it.
+        """Return a tar archive of a path, and of everything below it.
 
         Raises:
             SandboxError: there is no such service, or the engine does not answer.
-            UngradableState: it is too much.
+            UngradableState: it is too large.
         """
         path = posixpath.normpath(path)
         buffer = io.BytesIO()
@@ -305,15 +305,15 @@ class ServiceGroup:
     # -- the end
 
     def move(self, container_id: str, other: ServiceGroup) -> None:
-        """Have the sandbox's own container in the networks of another one, and end the services."""
+        """Move the sandbox's own container to another one's networks, and end the services."""
         self.parts.move(container_id, other.parts)
         self.close()
 
     def close(self, container_id: str = "") -> None:
-        """Remove everything; what cannot be removed now is left to who sweeps by the labels.
+        """Remove everything; what cannot be removed now is left to later sweeps by the labels.
 
         Args:
-            container_id: the sandbox's own container, which has to go before its networks.
+            container_id: the sandbox's own container, which has to be removed before its networks.
         """
         for output in self._outputs.values():
             output.close()
@@ -330,7 +330,7 @@ def _has_ended(state: Mapping[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def _start_errors(service: Service) -> Iterator[None]:
-    """Tell what a task asks for and no engine can do from what is wrong with this engine."""
+    """Tell impossible requests of a task from problems of this engine."""
     try:
         yield
     except client_errors() as error:
@@ -346,7 +346,7 @@ def _last(output: bytes) -> str:
 
 
 def _with_paths(packed: io.BytesIO, folder: str) -> bytes:
-    """Return an archive whose names are those below the root, without what no verifier takes."""
+    """Return an archive with names relative to the root, with entries that verifiers accept."""
     buffer = io.BytesIO()
     with (
         tarfile.open(fileobj=packed) as source,

@@ -1,9 +1,9 @@
-"""What is attached to a container's process, as a transport for the command channel.
+"""Streams attached to a container's process, as a transport for the command channel.
 
 Docker frames what a container without a terminal writes: one byte for the stream (1 stdout, 2
-stderr), three of padding, four for the length (big-endian), then the bytes. It travels through
-three processes. Who may open the descriptors of the container's first process has pipes to it
-instead (:func:`own_pipes`); what is attached then only keeps the container alive.
+stderr), three of padding, four for the length (big-endian), then the bytes. The data passes through
+three processes. If we may open the descriptors of the container's first process, we use pipes to it
+instead (:func:`own_pipes`); the attached streams then only keep the container alive.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from pytest_intercode.system.platform import hung_up, open_pipe
 __all__ = ["AttachedStreams", "own_pipes"]
 
 _STDOUT, _STDERR = 1, 2
-# With TLS, a socket that poll calls ready may have no whole record yet.
+# With TLS, a socket that is ready according to poll may not have a whole record yet.
 _NOT_READY = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
-# The keeper's bash makes two pipes, and keeps the ends that we open until we have. No process that
-# it starts later has them, and no other one may look into it.
+# The keeper's bash makes two pipes, and keeps the ends that we open until we have opened them. No
+# process that it starts later inherits them, and no other process may look into it.
 _MAKE_PIPES = (
     b"exec 210< <(:) 211< <(:) 3>&2 1>/proc/self/fd/210 2>/proc/self/fd/211; echo made >&3\n"
 )
@@ -39,17 +39,17 @@ _PIPES_TIMEOUT = 30.0  # seconds, on a busy machine
 
 
 def _read_ahead(attached: Any) -> bytes:
-    """Return what arrived with the head of the engine's answer.
+    """Return what arrived together with the head of the engine's answer.
 
-    The HTTP client reads the head through a buffer, and may have read more than it. What a process
-    writes as soon as it is started is only there, and on the socket no more.
+    The HTTP client reads the head through a buffer, and may have read more than the head. What a
+    process writes immediately after its start is then only in the buffer, not on the socket.
     """
     response = getattr(attached, "_response", None)
     answer = getattr(getattr(response, "raw", None), "_fp", None)
     peek = getattr(getattr(answer, "fp", None), "peek", None)
-    if peek is None:  # nothing of docker's client, or it reads without a buffer
+    if peek is None:  # not from docker's client, or it reads without a buffer
         return b""
-    with contextlib.suppress(*_NOT_READY):  # of an empty buffer it asks the socket
+    with contextlib.suppress(*_NOT_READY):  # with an empty buffer, it reads the socket
         return bytes(peek())
     return b""
 
@@ -58,7 +58,7 @@ class AttachedStreams:
     """A socket that is attached to a container's stdin, stdout and stderr.
 
     Args:
-        attached: what ``docker.APIClient.attach_socket`` returns. It calls itself read-only, so
+        attached: the result of ``docker.APIClient.attach_socket``. It claims to be read-only, so
             the socket below it is used; both must be closed, or the container stays.
     """
 
@@ -73,12 +73,12 @@ class AttachedStreams:
         close_in_children(self)
 
     def send(self, data: bytes) -> None:
-        """Queue bytes and write as many as the socket takes now."""
+        """Queue bytes, and write as many as the socket accepts now."""
         self._outgoing += data
         self._flush()
 
     def receive(self, timeout: float) -> list[Chunk]:
-        """Wait for frames; write what is queued meanwhile."""
+        """Wait for frames, and write what is queued in the meantime."""
         chunks = self._take_frames()
         if chunks:
             return chunks
@@ -92,7 +92,7 @@ class AttachedStreams:
                 poll.register(self._socket, events)
             except ValueError as error:  # another thread closed it just now
                 raise ChannelClosed("the sandbox has ended") from error
-            # Rounded up: less than a millisecond would else be no wait, again and again.
+            # Round up: less than a millisecond would be no wait at all, again and again.
             ready = poll.poll(max(0, int(timeout * 1000 + 0.999)))
             if not ready:
                 return []
@@ -154,7 +154,7 @@ class AttachedStreams:
 
     @property
     def queued(self) -> bool:
-        """Whether there is something that could not be sent yet."""
+        """Whether some bytes could not be sent yet."""
         return bool(self._outgoing)
 
     @property
@@ -163,13 +163,13 @@ class AttachedStreams:
         return len(self._outgoing)
 
     def hung_up(self) -> bool:
-        """Whether the other end is closed, whatever it has still said."""
+        """Whether the other end is closed, even if some of its data is not read yet."""
         return self._closed or hung_up(self._socket)
 
     def close_copies(self) -> None:
-        """Close a forked child's copy of the socket; the container stays its parent's.
+        """Close the copy of the socket in a forked child; the container remains its parent's.
 
-        With a copy left open, it would outlive a parent that is killed.
+        If a copy stayed open, the container would outlive a parent that is killed.
         """
         if not self._closed:
             self._closed = True
@@ -199,14 +199,14 @@ def own_pipes(attached: AttachedStreams, process: int) -> PipeStreams | None:
     """Return pipes to a bash that has just started as a container's first process.
 
     Args:
-        attached: what is attached to it. As soon as that ends, so do the pipes.
+        attached: the streams attached to it. The pipes end as soon as these do.
         process: a descriptor of its folder in ``/proc``.
 
     Returns:
-        The pipes; None where we may not have them, and nothing was said to it then.
+        The pipes; None if we may not open them, and then nothing was sent to the process.
 
     Raises:
-        SandboxError: it makes none, or has ended.
+        SandboxError: it makes no pipes, or has ended.
     """
     ends: list[int] = []
     try:
@@ -233,7 +233,7 @@ def own_pipes(attached: AttachedStreams, process: int) -> PipeStreams | None:
 
 
 def _open_pipe(number: int, mode: int, process: int, ends: list[int]) -> bool:
-    """Open an end of a pipe that a process has; False if its descriptor is of anything else.
+    """Open an end of a process's pipe; False if the descriptor is not a pipe.
 
     An image may bring its own bash, and a device.
     """

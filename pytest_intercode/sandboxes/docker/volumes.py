@@ -1,13 +1,13 @@
 """Folders of this machine for sandboxes of an engine that cannot see them: volumes with a copy.
 
-There is one for each content, which all runs share: a bundle of an agent is copied once, and not
-for each run. What a volume has is written in its labels. As labels never change and a volume is
-there before it is filled, a second, empty one is made once it is: a volume without it is not used,
-whatever killed the run that filled it.
+There is one volume for each content, and all runs share it: an agent's bundle is copied once, and
+not for each run. Labels describe the content of a volume. As labels never change and a volume
+exists before it is filled, a second, empty volume is made when it is filled: a volume without that
+marker is not used, for example if the run that filled it was killed.
 
-A run has a container, never started, with each of its volumes. So the engine removes none that is
-in use, whoever asks for it. A volume that is older than 30 days goes with the start of the next run
-there; what still needs it is copied again.
+A run has a container, which is never started, for each of its volumes. So the engine does not
+remove a volume in use, whoever requests it. A volume that is older than 30 days is removed at the
+start of the next run; what still needs it is copied again.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 __all__ = ["CONTENT_LABEL", "Volumes", "read_folder", "remove_old_volumes", "stream_folder"]
 
 CONTENT_LABEL = "pytest-intercode.content"
-"""The label of our volumes: the digest of what is in them."""
+"""The label of our volumes with the digest of their content."""
 
-_WHOLE_LABEL = "pytest-intercode.whole"  # of the second volume: the name of the first, now filled
+_WHOLE_LABEL = "pytest-intercode.whole"  # on the marker volume: the name of the filled one
 _MAX_AGE = timedelta(days=30)
-_MAX_FILLING_TIME = timedelta(days=1)  # after which one that is not whole never will be
-_MAX_TRIES = 3  # at a volume that is removed just as it is to be used
-_PATH = "/content"  # where our containers, which never run, have a volume
-_BLOCK_SIZE = 2**18  # bytes that are read and sent at once
+_MAX_FILLING_TIME = timedelta(days=1)  # after that, an unfilled volume never will be filled
+_MAX_TRIES = 3  # for a volume that is removed just before it is used
+_PATH = "/content"  # where our containers, which never run, mount a volume
+_BLOCK_SIZE = 2**18  # bytes that are read and sent in one piece
 _LENGTH = 20  # hexadecimal digits of SHA-256
 
 
@@ -53,20 +53,20 @@ class Volumes:
 
     Args:
         api: the engine's client.
-        labels: of the run's containers. Who removes these lets go of the volumes.
+        labels: the labels of the run's containers. Removing these releases the volumes.
     """
 
     def __init__(self, api: APIClient, labels: Mapping[str, str]) -> None:
         self._api = api
         self._labels = dict(labels)
         self._names: dict[str, str] = {}
-        self._lock = threading.Lock()  # held while one is filled, as whoever asks needs it
+        self._lock = threading.Lock()  # held while a volume is filled, as every caller needs it
 
     def name(self, folder: str, image: str) -> str:
-        """Return the volume with the content of a folder; the first time on an engine, copy it.
+        """Return the volume with a folder's content; copy it if the engine does not have it yet.
 
         Args:
-            folder: the folder. What changes in it afterwards is not seen by this run.
+            folder: the folder. This run does not see later changes in it.
             image: an image that the engine has.
 
         Raises:
@@ -80,13 +80,13 @@ class Volumes:
                     digest = _digest(Path(folder))
                     self._names[folder] = self._provide(Path(folder), digest, image)
                 except OSError as error:
-                    if isinstance(error, client_errors()):  # some of them are such errors, too
+                    if isinstance(error, client_errors()):  # some client errors are OSErrors, too
                         raise
                     raise SandboxError(f"{folder} cannot be read: {error.strerror}") from None
             return self._names[folder]
 
     def forget(self) -> None:
-        """Look for volumes again, as the engine may have lost them."""
+        """Look up volumes again, as the engine may have lost them."""
         with self._lock:
             self._names.clear()
 
@@ -94,13 +94,13 @@ class Volumes:
         for _ in range(_MAX_TRIES):
             names = self._find(digest)
             if not names:
-                # Processes of this machine wait for the first of them; others copy it once more.
+                # Processes of this machine wait for the first of them; other machines copy again.
                 with one_builder(f"pytest-intercode/content:{digest}"):
                     names = self._find(digest)
                     if not names:
                         return self._fill(folder, digest, image)
             holder = self._create_container(names[0], image)
-            # From here on it stays. It may have gone before: the engine then made an empty one.
+            # From here on, it stays. If it was removed before this, the engine made an empty one.
             labels = self._api.inspect_volume(names[0]).get("Labels") or {}
             if labels.get(CONTENT_LABEL) == digest:
                 return names[0]
@@ -109,13 +109,13 @@ class Volumes:
         raise SandboxError(f"the volume with {folder} is removed again and again")
 
     def _find(self, digest: str) -> list[str]:
-        """Return the volumes that have a content, all of it."""
+        """Return the volumes that have a content completely."""
         rows = _list_volumes(self._api, f"{CONTENT_LABEL}={digest}")
         whole = {row["Labels"].get(_WHOLE_LABEL) for row in rows}
         return sorted(row["Name"] for row in rows if row["Name"] in whole)
 
     def _fill(self, folder: Path, digest: str, image: str) -> str:
-        """Make a volume, copy a folder into it, and say that it is whole."""
+        """Make a volume, copy a folder into it, and mark it as filled."""
         name = f"pytest-intercode-{digest[:12]}-{secrets.token_hex(4)}"
         labels = {CONTENT_LABEL: digest}
         self._api.create_volume(name, labels=labels)
@@ -144,7 +144,7 @@ class Volumes:
 
 
 def remove_old_volumes(api: APIClient) -> None:
-    """Remove volumes that were filled long ago, or never will be; none that a container has."""
+    """Remove old volumes, and those that were never filled, unless a container has them."""
     rows = _list_volumes(api, CONTENT_LABEL)
     markers = {row["Labels"][_WHOLE_LABEL]: row for row in rows if _WHOLE_LABEL in row["Labels"]}
     names = {row["Name"] for row in rows}
@@ -155,7 +155,7 @@ def remove_old_volumes(api: APIClient) -> None:
         else:
             is_old = _age(row) > (_MAX_AGE if name in markers else _MAX_FILLING_TIME)
         if is_old:
-            with contextlib.suppress(*client_errors()):  # it is used, or gone by now
+            with contextlib.suppress(*client_errors()):  # it is in use, or gone already
                 api.remove_volume(name)
                 if name in markers:
                     api.remove_volume(markers[name]["Name"])
@@ -169,8 +169,8 @@ def _list_volumes(api: APIClient, label: str) -> list[dict[str, Any]]:
 
 
 def _age(row: Mapping[str, Any]) -> timedelta:
-    """Return how long ago a volume was made; nothing where its engine does not say when."""
-    # Before 3.11 Python reads no Z, and no fraction of other than three or six digits.
+    """Return the age of a volume; zero if its engine does not report when it was made."""
+    # Before 3.11, Python does not read a Z, nor a fraction unless it has three or six digits.
     created = re.sub(r"\.\d+", "", str(row.get("CreatedAt") or "")).replace("Z", "+00:00")
     try:
         return datetime.now(timezone.utc) - datetime.fromisoformat(created)
@@ -182,9 +182,9 @@ def _age(row: Mapping[str, Any]) -> timedelta:
 
 
 def read_folder(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the folders, files and links below a folder, by their names, with what they are.
+    """Yield the name and status of each folder, file and link in a folder, and of the folder.
 
-    Sockets and other files that cannot be copied are left out, as what goes away meanwhile.
+    Sockets and other files that cannot be copied are left out, and so are files that disappear.
 
     Raises:
         OSError: a folder cannot be read.
@@ -207,7 +207,7 @@ def read_folder(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _digest(folder: Path) -> str:
-    """Return the digest of names, modes, contents and targets of links; not of owners and times."""
+    """Return the digest of names, modes, contents and link targets; not of owners and times."""
     content = hashlib.sha256()
     for path, status in read_folder(folder):
         detail = ""
@@ -221,7 +221,7 @@ def _digest(folder: Path) -> str:
 
 
 def stream_folder(folder: Path) -> Iterator[bytes]:
-    """Yield a tar archive of a folder, piece by piece; everything in it is root's.
+    """Yield a tar archive of a folder, piece by piece; everything in it belongs to root.
 
     Raises:
         OSError: a file cannot be read, or has become shorter.
@@ -242,7 +242,7 @@ def stream_folder(folder: Path) -> Iterator[bytes]:
 
 
 def _read_blocks(path: Path, size: int) -> Iterator[bytes]:
-    """Yield so many bytes of a file, and what fills up the last block of an archive."""
+    """Yield so many bytes of a file, and the padding of the archive's last block."""
     remaining = size
     with path.open("rb") as file:
         while remaining:

@@ -1,7 +1,7 @@
-"""DNS as far as a name server needs it that knows its own answers (RFC 1035).
+"""The part of DNS that a name server needs if it knows its own answers (RFC 1035).
 
-Pure: what arrives was written by an agent. Its text runs in the proxy, so it imports the standard
-library alone.
+This is pure code: its input was written by an agent. Its text runs in the proxy, so it imports only
+the standard library.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 __all__ = ["REFUSED", "answer"]
 
 REFUSED = None
-"""What a lookup returns for a name that does not exist for the sandbox."""
+"""The result of a lookup for a name that does not exist for the sandbox."""
 
 _HEADER = struct.Struct("!6H")
 _MAX_QUERY = 512  # bytes
@@ -25,7 +25,7 @@ _NAME_HERE = 0xC00C  # a pointer to the question's name
 
 
 def answer(query: bytes, lookup: Callable[[str], str | None]) -> bytes:
-    """Return the answer to a query; nothing for what is none.
+    """Return the answer to a query; nothing if the message is not a query.
 
     Args:
         query: a message as it arrived.
@@ -60,7 +60,7 @@ def _pack_header(number: int, flags: int, code: int, questions: int = 0, answers
 
 
 def _parse_question(query: bytes) -> tuple[str, int, tuple[int, int]] | None:
-    """Return the name that is asked for, where the question ends, and type and class."""
+    """Return the name in the question, the end of the question, and its type and class."""
     labels: list[str] = []
     offset = _HEADER.size
     while offset < min(len(query), _MAX_QUERY):
@@ -70,7 +70,7 @@ def _parse_question(query: bytes) -> tuple[str, int, tuple[int, int]] | None:
             if len(query) < offset + 4:
                 return None
             return ".".join(labels), offset + 4, struct.unpack_from("!HH", query, offset)
-        if size > 63 or offset + size > len(query):  # a pointer has no place in a question
+        if size > 63 or offset + size > len(query):  # a question must not contain a pointer
             return None
         labels.append(query[offset : offset + size].decode("latin-1"))
         offset += size

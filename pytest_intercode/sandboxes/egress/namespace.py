@@ -1,9 +1,9 @@
 """Opens sockets in the network namespace of another process.
 
-A socket belongs to the namespace that it was made in, whoever holds it later. A thread that has
-entered a namespace stays there, so it has to be one that is not needed any more.
+A socket belongs to the namespace in which it was made, whichever process holds it later. A thread
+that has entered a namespace stays there, so use a thread that is not needed any more.
 
-Its text also runs in bubblewrap's starter, so it imports the standard library alone.
+The text of this module also runs in bubblewrap's starter, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _SETNS = ctypes.CDLL(None, use_errno=True).setns
 _BACKLOG = 64
 _FREE_BIND = 78
 
-# rtnetlink(7): a route that makes all addresses those of this machine.
+# rtnetlink(7): a route that makes every address local to this machine.
 _NEW_ROUTE, _ERROR, _REQUEST, _ACKNOWLEDGE, _CREATE = 24, 2, 1, 4, 0x400
 _LOCAL_TABLE, _BOOT, _HOST_SCOPE, _LOCAL = 255, 3, 254, 2
 _DESTINATION, _DEVICE, _SOURCE = 1, 4, 7
 _LOOPBACK = 1  # the number of the device `lo`, in every namespace
 
-# What is for other addresses than loopback's, or for one that represents a name: the first packet
-# of a TCP connection, and any of UDP. Classic BPF (linux/filter.h) on a packet that begins with the
-# header of IP.
+# Keeps packets for addresses outside of loopback, or for addresses that represent a name: the first
+# packet of a TCP connection, and all of UDP. Classic BPF (linux/filter.h), on a packet that begins
+# with its IP header.
 _ALL = 0xFFFF
 _FILTER_4 = (
     (0x20, 0, 0, 16),  # the destination
@@ -77,18 +77,18 @@ _IP_4, _IP_6 = 0x0800, 0x86DD
 
 
 def open_process(number: int) -> int:
-    """Return a descriptor of a process, by which its namespaces can be entered."""
+    """Return a descriptor of a process, with which its namespaces can be entered."""
     return os.pidfd_open(number)
 
 
 def enter(process: int) -> None:
-    """Take this thread into the network namespace of a process, for good.
+    """Move this thread into the network namespace of a process, for good.
 
     Args:
-        process: a descriptor of it.
+        process: a descriptor of the process.
 
     Raises:
-        OSError: it is gone, or we may not.
+        OSError: the process is gone, or we may not do this.
     """
     if _SETNS(process, _NEWNET) != 0:
         number = ctypes.get_errno()
@@ -98,12 +98,12 @@ def enter(process: int) -> None:
 def open_sockets(tcp: list[Any], udp: list[Any]) -> list[socket.socket]:
     """Open sockets in the namespace of this thread.
 
-    Every address is made one of the namespace's own, so that a listener can have any, and a
-    connection to any other address is refused at once. The last sockets see what is refused so.
+    Every address is made local to the namespace, so that a listener can have any address, and the
+    kernel refuses a connection to any other one immediately. The last sockets see these packets.
 
     Args:
-        tcp: pairs of an address and a port to listen on.
-        udp: pairs to receive on.
+        tcp: pairs of an address and a port on which to listen.
+        udp: pairs of an address and a port on which to receive.
 
     Raises:
         OSError: one cannot be opened.
@@ -125,7 +125,7 @@ def open_sockets(tcp: list[Any], udp: list[Any]) -> list[socket.socket]:
                 opened.append(sock)
                 if family == socket.AF_INET6:
                     sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                    sock.setsockopt(socket.IPPROTO_IPV6, _FREE_BIND, 1)  # no route is enough
+                    sock.setsockopt(socket.IPPROTO_IPV6, _FREE_BIND, 1)  # a route is not enough
                 sock.bind((address, port))
                 if kind == socket.SOCK_STREAM:
                     sock.listen(_BACKLOG)
@@ -156,7 +156,7 @@ def _make_local(family: int) -> None:
 def _open_packet_socket(
     protocol: int, steps: tuple[tuple[int, int, int, int], ...]
 ) -> socket.socket:
-    """Open a socket that sees the packets that a filter keeps."""
+    """Open a socket that receives the packets that a filter keeps."""
     packet_socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, 0)
     try:
         code = b"".join(struct.pack("=HBBI", *step) for step in steps)

@@ -1,6 +1,7 @@
-"""What a sandbox with a limited network has in it: addresses, sockets, files and variables.
+"""What exists in a sandbox with a limited network: addresses, sockets, files and variables.
 
-Pure. Its text also runs in the proxy, so it imports the standard library and ``core.hosts`` alone.
+This is pure code. Its text also runs in the proxy, so it imports only the standard library and
+``core.hosts``.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ __all__ = ["DNS", "PROXY", "Names", "host_lines", "resolver_lines", "sockets_of"
 
 _GATE = "127.88.0.1"
 DNS = (_GATE, 53)
-"""Where the sandbox has its name server."""
+"""The address of the sandbox's name server."""
 PROXY = (_GATE, 3128)
-"""Where it has its HTTP proxy."""
+"""The address of the sandbox's HTTP proxy."""
 
 _ANY = {4: "0.0.0.0", 6: "::"}
 _FIRST_ADDRESS = int(ipaddress.IPv4Address(_GATE)) + 1
-_MAX_NAMES = 4096  # that one sandbox may resolve
+_MAX_NAMES = 4096  # names that one sandbox may resolve
 
 
 class Names:
     """Addresses that represent names in one sandbox, from its loopback network.
 
     Args:
-        hosts: what it may reach. Names that are written out have their addresses from the start,
-            in the same order wherever this is made.
+        hosts: the hosts that it may reach. Names without patterns have their addresses from the
+            start, in the same order in every process that makes this.
     """
 
     def __init__(self, hosts: AllowedHosts) -> None:
@@ -38,7 +39,7 @@ class Names:
             self.address_of(name)
 
     def address_of(self, name: str) -> str:
-        """Return the address of a name; empty where there are too many names."""
+        """Return the address of a name; empty if there are too many names."""
         if name not in self._addresses:
             if len(self._addresses) >= _MAX_NAMES:
                 return ""
@@ -47,16 +48,16 @@ class Names:
         return self._addresses[name]
 
     def name_of(self, address: str) -> str:
-        """Return the name that an address represents; empty for an address that is meant itself."""
+        """Return the name that an address represents; empty for any other address."""
         return self._names.get(address, "")
 
 
 def sockets_of(hosts: AllowedHosts) -> dict[str, Any]:
-    """Return the sockets that are opened in a sandbox, as ``namespace.open_sockets`` takes them."""
+    """Return the sockets to open in a sandbox, as arguments of ``namespace.open_sockets``."""
     names = Names(hosts)
     wide, single = set(), {DNS, PROXY}
     for host in hosts.hosts:
-        # Where the names or addresses cannot be listed, all addresses are listened to.
+        # If the names or addresses cannot be listed, listen on all addresses.
         address = host.address or (
             host.name and not host.is_pattern and names.address_of(host.name)
         )
@@ -75,7 +76,7 @@ def sockets_of(hosts: AllowedHosts) -> dict[str, Any]:
 
 
 def host_lines(hosts: AllowedHosts) -> str:
-    """Return the lines of ``/etc/hosts`` for the names that are written out."""
+    """Return the lines of ``/etc/hosts`` for the names without patterns."""
     names = Names(hosts)
     return "".join(f"{names.address_of(name)}\t{name}\n" for name in hosts.names())
 
@@ -86,7 +87,7 @@ def resolver_lines() -> str:
 
 
 def variables() -> dict[str, str]:
-    """Return the variables by which programs find the proxy."""
+    """Return the variables with which programs find the proxy."""
     proxy, direct = f"http://{PROXY[0]}:{PROXY[1]}", "localhost,127.0.0.1,::1"
     settings = {"http_proxy": proxy, "https_proxy": proxy, "no_proxy": direct}
     return {**settings, **{name.upper(): value for name, value in settings.items()}}

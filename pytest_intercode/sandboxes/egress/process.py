@@ -1,6 +1,6 @@
-"""The client's side of the proxy: begins it when a first sandbox needs it, and asks it things.
+"""The client of the proxy: starts it when a first sandbox needs it, and sends it requests.
 
-What only that needs is imported then: most runs have no such sandbox.
+Modules that only this needs are imported then, as most runs have no such sandbox.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _MODULES = (
     *("sandboxes.egress.traffic", "sandboxes.egress.uplink", "sandboxes.egress.proxy"),
 )
 _ANSWER_TIMEOUT = 5.0  # seconds for an answer
-_START_TIMEOUT = 30.0  # the same for the first one, on a busy machine
-_EXIT_TIMEOUT = 5.0  # seconds for it to end when it is killed
+_START_TIMEOUT = 30.0  # seconds for the first answer, on a busy machine
+_EXIT_TIMEOUT = 5.0  # seconds for the proxy to end when it is killed
 _MAX_REPORT = 1 << 16  # bytes of an answer, more than the proxy remembers
 
 LOST = "the proxy of the sandbox's network has ended, and with it every connection"
 
 
 class Egress:
-    """The limited network of one sandbox, which lasts until it is closed, or we end.
+    """The limited network of one sandbox, until it is closed or this process ends.
 
     Args:
         control: our end of the proxy's socket for this sandbox.
@@ -52,7 +52,7 @@ class Egress:
         close_in_children(self)
 
     def answers(self) -> bool:
-        """Whether the proxy serves the sandbox, as it does when it has answered once."""
+        """Whether the proxy serves the sandbox, which it does if it has answered once."""
         with self._lock:
             self._ask(_START_TIMEOUT)
             return not (self._lost or self._pending_questions)
@@ -60,8 +60,8 @@ class Egress:
     def refused(self) -> list[str]:
         """Return what was refused since the last call, a line each; never raises.
 
-        Without its proxy a sandbox reaches nothing. That is reported once, and is not a fault of
-        the infrastructure: else an agent that finds a way to end it would be excused.
+        Without its proxy, a sandbox reaches nothing. That is reported once, and is not a fault of
+        the infrastructure: else an agent that finds a way to end the proxy would be excused.
         """
         with self._lock:
             if self._lost:
@@ -70,7 +70,7 @@ class Egress:
             return [*lines, LOST] if self._lost else lines
 
     def _ask(self, timeout: float) -> list[str]:
-        """Ask what was refused; what is not answered in time comes with a later answer."""
+        """Ask what was refused; an answer that is not in time comes with a later one."""
         lines: list[str] = []
         self._control.settimeout(timeout)
         try:
@@ -96,12 +96,12 @@ class Egress:
             self._control.close()
 
     def close_copies(self) -> None:
-        """Close a forked child's copy."""
+        """Close the copy in a forked child."""
         self._control.close()
 
 
 class Proxy:
-    """The proxy of one process; nothing is begun before a sandbox needs it."""
+    """The proxy of one process; it is started when a sandbox needs it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -118,13 +118,13 @@ class Proxy:
         """Give a sandbox its network.
 
         Args:
-            hosts: what it may reach.
-            own_name: its own name.
+            hosts: the hosts that the sandbox may reach.
+            own_name: the sandbox's own name.
             open_in_sandbox: opens the sockets of a plan in its namespace, and returns their
                 descriptors, which are closed here.
 
         Raises:
-            SandboxError: its network cannot be entered, or the proxy cannot be started.
+            SandboxError: the network cannot be entered, or the proxy cannot be started.
         """
         from pytest_intercode.core.hosts import AllowedHosts
         from pytest_intercode.sandboxes.egress.plan import sockets_of
@@ -154,7 +154,7 @@ class Proxy:
     def _send_sockets(
         self, hosts: list[str], own_name: str, descriptors: list[int]
     ) -> subprocess.Popen[bytes] | None:
-        """Give sockets to the proxy; to another one, if the last was ended. Return which it was."""
+        """Send sockets to the proxy, or to a new one if it has ended; return its process."""
         with self._lock:
             for last in (False, True):
                 try:
@@ -191,7 +191,7 @@ class Proxy:
             )
 
     def close(self) -> None:
-        """End it, with every connection that it carries."""
+        """End the proxy, with every connection that it carries."""
         if self._made_in.is_this:
             with self._lock:
                 self._stop()
@@ -203,13 +203,13 @@ class Proxy:
         process, self._process = self._process, None
         if process is None:
             return
-        # At once, and also if somebody has stopped it: there is nothing that it would clean up.
+        # Immediately, and even if it is stopped: it has nothing to clean up.
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_EXIT_TIMEOUT)
 
     def close_copies(self) -> None:
-        """Close a forked child's copy of the channel, which would keep the proxy alive."""
+        """Close the copy of the channel in a forked child, which would keep the proxy alive."""
         if self._channel is not None:
             self._channel.close()
         if self._process is not None:
@@ -220,7 +220,7 @@ def open_from_thread(process: int, plan: Plan) -> list[int]:
     """Open the sockets of a plan in the network of a process, as root.
 
     Args:
-        process: a descriptor of it.
+        process: a descriptor of the process.
         plan: see ``plan.sockets_of``.
 
     Raises:
@@ -238,7 +238,7 @@ def open_from_thread(process: int, plan: Plan) -> list[int]:
         except OSError as error:
             problems.append(error)
 
-    # The thread alone is in that namespace, and ends there.
+    # Only this thread is in that namespace, and it ends there.
     thread = threading.Thread(target=work, name="intercode-egress")
     thread.start()
     thread.join()

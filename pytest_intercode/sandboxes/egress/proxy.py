@@ -1,17 +1,17 @@
-"""The proxy: a process that connects sandboxes to the hosts that they may reach, and to no other.
+"""The proxy: a process that connects sandboxes to the hosts that they may reach, and to no others.
 
-One for each process that starts sandboxes. It holds the sockets that were opened in the sandboxes'
-namespaces, and has the host's network itself. When its client goes, however it goes, its channel
-ends, and it ends at once. Started by root it becomes nobody first; it opens no file and starts no
-program.
+There is one for each process that starts sandboxes. It holds the sockets that were opened in the
+sandboxes' namespaces, and uses the host's network itself. When its client goes, for whatever
+reason, its channel ends, and the proxy ends immediately. If root starts it, it first becomes
+nobody; it opens no file and starts no program.
 
-What a sandbox sends is an agent's. For each sandbox there are limits of connections, bytes that
-wait, time, lookups and names that are remembered; beyond them a sandbox waits or is refused, and no
-other one is. A name is resolved once for each connection, the addresses are checked, and the
+The input from a sandbox was written by an agent. Each sandbox has limits for connections, waiting
+bytes, time, lookups and remembered names. Beyond them, that sandbox waits or is refused, and no
+other one. A name is resolved once for each connection, its addresses are checked, and the
 connection goes to an address that was checked.
 
 Its text, with that of the modules it imports from our package, is given to a Python with nothing
-but the standard library; its argument is the descriptor of its channel.
+but the standard library. The argument is the descriptor of its channel.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ from pytest_intercode.sandboxes.messages import receive
 __all__ = ["main"]
 
 _MAX_CONNECTIONS = 64  # of one sandbox at a time; others wait
-_MAX_REFUSALS = 100  # refusals that are reported of one sandbox between two questions
-_MAX_REFUSAL_LENGTH = 280  # characters of each: the longest name, and a reason
-_MAX_PACKETS = 2000  # packets looked at in a row, more than the kernel keeps
+_MAX_REFUSALS = 100  # refusals that are reported for one sandbox between two requests
+_MAX_REFUSAL_LENGTH = 280  # characters of a refusal: the longest name, and a reason
+_MAX_PACKETS = 2000  # packets that are read in a row, more than the kernel keeps
 
-_REQUEST_TIMEOUT = 30.0  # seconds in which a client of the HTTP proxy has to say what it wants
+_REQUEST_TIMEOUT = 30.0  # seconds within which a client of the HTTP proxy has to send its request
 _REFUSED_CLIENT_TIMEOUT = 1.0  # seconds for a client to end after it was refused
-_ACCEPT_RETRY_INTERVAL = 0.1  # seconds, where no descriptor is free
+_ACCEPT_RETRY_INTERVAL = 0.1  # seconds, if no descriptor is free
 _MAX_RESOLVER_THREADS = 64
 _THREAD_STACK_SIZE = 512 * 1024  # bytes
 
 _NOBODY = 65534
 _NO_NEW_PRIVILEGES = 38
-_MAX_MEMORY = 2 << 30  # bytes: what the limits of many sandboxes come to, with room to spare
+_MAX_MEMORY = 2 << 30  # bytes: the sum of the limits of many sandboxes, with room to spare
 _RESET = struct.pack("ii", 1, 0)  # for SO_LINGER: end a connection as refused, not as finished
 _IP_4 = 0x0800
 
@@ -72,10 +72,10 @@ class Gate:
     """Serves one sandbox.
 
     Args:
-        control: closed by the client when the sandbox ends; a byte on it asks what was refused.
-        sockets: what was opened in the sandbox's namespace.
-        hosts: what it may reach.
-        own_name: the sandbox's own name, which it may look for without a word.
+        control: the client closes it when the sandbox ends; a byte on it asks what was refused.
+        sockets: the sockets that were opened in the sandbox's namespace.
+        hosts: the hosts that the sandbox may reach.
+        own_name: the sandbox's own name; looking it up is not reported.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Gate:
             self._control.send(b"." + report)
 
     def end(self) -> None:
-        """End every connection, and let go of the sockets."""
+        """End every connection, and close the sockets."""
         self._loop.remove_reader(self._control)
         for task in list(self._tasks):
             task.cancel()
@@ -140,7 +140,7 @@ class Gate:
         self._control.close()
 
     def _record_refusal(self, refusal: str) -> None:
-        """Remember something that was refused; what an agent wrote is made harmless."""
+        """Remember something that was refused; an agent's text is made harmless."""
         if len(self._refused) < _MAX_REFUSALS:
             text = "".join(c if " " <= c <= "~" else "?" for c in refusal[:_MAX_REFUSAL_LENGTH])
             self._refused[text] = None
@@ -148,7 +148,7 @@ class Gate:
             self._refused["and more"] = None
 
     def _record_refused_packets(self) -> None:
-        """Note the packets to addresses and ports that are nobody's; the kernel refused them."""
+        """Note the packets to addresses and ports without a listener, which the kernel refused."""
         for packet_socket in self._packet_sockets:
             for _ in range(_MAX_PACKETS):
                 try:
@@ -206,11 +206,11 @@ class Gate:
         while True:
             try:
                 connection, _ = await self._loop.sock_accept(listener)
-            except OSError:  # no descriptor is left, or the client was faster
+            except OSError:  # no descriptor is left, or the client has gone
                 await asyncio.sleep(_ACCEPT_RETRY_INTERVAL)
                 continue
             try:
-                # Here and not in `_serve`: while no slot is free nothing more is accepted, and
+                # Here and not in `_serve`: while no slot is free, nothing more is accepted, so it
                 # waits in the kernel.
                 await self._connection_slots.acquire()
             except BaseException:
@@ -311,7 +311,7 @@ async def _send_error(
     writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
     await asyncio.wait_for(writer.drain(), _REQUEST_TIMEOUT)
     writer.write_eof()
-    # What is not read yet would reset the connection, and what was said would be lost.
+    # Input that is not read yet would reset the connection, and the answer would be lost.
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(_read_all(reader), _REFUSED_CLIENT_TIMEOUT)
 
@@ -327,7 +327,7 @@ def _reset(connection: socket.socket) -> None:
 
 
 def _parse_destination(packet: bytes, is_ipv4: bool) -> tuple[Address, int, str]:
-    """Return where a packet goes, and its protocol; it is whole, as the kernel has made it."""
+    """Return the destination of a packet, and its protocol; the kernel made the packet whole."""
     header = (packet[0] & 15) * 4 if is_ipv4 else 40
     address = ipaddress.ip_address(packet[16:20] if is_ipv4 else packet[24:40])
     kind = "UDP" if packet[9 if is_ipv4 else 6] == socket.IPPROTO_UDP else "TCP"
@@ -345,7 +345,7 @@ def _give_up_rights() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (_MAX_MEMORY, _MAX_MEMORY))
     ctypes.CDLL(None).prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     if os.geteuid() == 0:
-        # The user last, who may change no groups any more.
+        # The user comes last, as that user may not change groups any more.
         os.setgroups([])
         os.setresgid(_NOBODY, _NOBODY, _NOBODY)
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)
@@ -371,7 +371,7 @@ async def _serve(channel: socket.socket) -> None:
         received_sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         if (
             len(received_sockets) != message["count"]
-        ):  # no descriptor is left; the client hears of it
+        ):  # no descriptor is left, which the client will notice
             for sock in received_sockets:
                 sock.close()
             return
@@ -380,12 +380,12 @@ async def _serve(channel: socket.socket) -> None:
 
     loop.add_reader(channel, take)
     await finished
-    os._exit(0)  # threads that resolve names may take long
+    os._exit(0)  # threads that resolve names may take a long time
 
 
 def main() -> None:
     """Serve until the client goes."""
-    "x".encode("idna")  # loads what else would be looked for without the right to
+    "x".encode("idna")  # loads a module that could not be read later, without rights
     socket.getaddrinfo("localhost", 1)
     channel = socket.socket(fileno=int(sys.argv[1]))
     _give_up_rights()

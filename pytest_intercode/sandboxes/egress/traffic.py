@@ -1,7 +1,7 @@
-"""The first bytes of a connection: whom a client says that it means.
+"""The first bytes of a connection: the host that a client names in them.
 
-Pure: what arrives was written by an agent. Its text runs in the proxy, so it imports the standard
-library alone.
+This is pure code: its input was written by an agent. Its text runs in the proxy, so it imports only
+the standard library.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Iterator
 __all__ = ["MORE", "HttpRequest", "authority", "detect_protocol", "parse_request", "server_name"]
 
 MORE = None
-"""What is returned where more bytes are needed."""
+"""The result if more bytes are needed."""
 
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
-# How a request begins for the most lenient server: of any method, behind empty lines, too.
+# The beginning of a request for the most lenient server: any method, even after empty lines.
 _BEGINNING = re.compile(rb"\s*(?:%b+(?:[^\S\n][^\n]*)?)?" % _TOKEN)
 _FIRST_LINE = re.compile(rb"\s*%b+[^\S\n][^\n]*HTTP/1[^\n]*\n" % _TOKEN)
 _REQUEST_LINE = re.compile(rb"([A-Z-]{3,16}) (\S{1,8000}) HTTP/1\.([01])")
 _FIELD = re.compile(rb"(%b{1,256}):[ \t]*([^\r\n\0]*?)[ \t]*" % _TOKEN)
 _PORT = re.compile(r"[0-9]{1,5}")
-# Of one connection, or meant for a proxy (RFC 9110, 7.6.1).
+# For one connection only, or for a proxy (RFC 9110, 7.6.1).
 _CONNECTION_FIELDS = {
     *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization"),
     *(b"proxy-connection", b"te", b"upgrade", b"http2-settings"),
@@ -35,7 +35,7 @@ class HttpRequest:
 
     Attributes:
         method: the method.
-        target: what it asks for.
+        target: the target of the request.
         fields: names and values, in order.
     """
 
@@ -45,12 +45,12 @@ class HttpRequest:
         self.fields = fields
 
     def host(self) -> str:
-        """Return what its one Host field says; empty without one, or with several."""
+        """Return the value of its one Host field; empty without one, or with several."""
         hosts = [value for name, value in self.fields if name.lower() == b"host"]
         return hosts[0].decode("latin-1") if len(hosts) == 1 else ""
 
     def forwarded(self, target: bytes, host: str) -> bytes:
-        """Return the head that is sent on: for this host, and for no second request."""
+        """Return the head that is sent on: for this host, and without a second request."""
         connection_fields = {
             word.strip().lower()
             for name, value in self.fields
@@ -69,9 +69,9 @@ class HttpRequest:
 
 
 def parse_request(head: bytes) -> HttpRequest | None:
-    """Return a request's head, which ends with an empty line; None if it is none.
+    """Return a request's head, which ends with an empty line; None if it is not valid.
 
-    A head that servers could read in two ways is none.
+    A head that servers could read in two ways is not valid.
     """
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     match = _REQUEST_LINE.fullmatch(first)
@@ -101,10 +101,10 @@ def authority(text: str, port: int) -> tuple[str, int]:
 
 
 def detect_protocol(data: bytes) -> str | None:
-    """Return what a connection begins with: ``tls``, ``http`` or ``other``; or :data:`MORE`.
+    """Return the protocol of a connection: ``tls``, ``http`` or ``other``; or :data:`MORE`.
 
     Args:
-        data: its first bytes, one at least.
+        data: its first bytes, at least one.
     """
     if data[0] == _HANDSHAKE:
         return "tls"
@@ -114,10 +114,10 @@ def detect_protocol(data: bytes) -> str | None:
 
 
 def server_name(data: bytes) -> str | None:
-    """Return the name that a client of TLS asks for; empty for none, :data:`MORE` if it may come.
+    """Return the server name in a TLS hello; empty for none, :data:`MORE` if it may follow.
 
     Raises:
-        ValueError: it is not a hello that can be read.
+        ValueError: the hello cannot be read.
     """
     hello = bytearray()
     offset = 0
@@ -148,14 +148,14 @@ class _Reader:
         self.data = data
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes; raise ValueError where there are fewer."""
+        """Return the next bytes; raise ValueError if there are fewer."""
         if size > len(self.data):
             raise ValueError("a field is longer than what it is in")
         content, self.data = self.data[:size], self.data[size:]
         return content
 
     def vector(self, width: int) -> _Reader:
-        """Return the next field, whose length is written before it."""
+        """Return the next field, which is preceded by its length."""
         return _Reader(self.take(int.from_bytes(self.take(width), "big")))
 
 

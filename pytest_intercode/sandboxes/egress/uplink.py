@@ -1,9 +1,10 @@
-"""The way from a sandbox to the hosts that it may reach: connections, and what they carry.
+"""The connections from a sandbox to the hosts that it may reach, and the data on them.
 
-What a sandbox sends is an agent's. A name is resolved once for each connection, the addresses are
-checked, and the connection goes to an address that was checked.
+The input from a sandbox was written by an agent. A name is resolved once for each connection, its
+addresses are checked, and the connection goes to an address that was checked.
 
-Its text runs in the proxy, so it imports the standard library and modules with texts there alone.
+The text of this module runs in the proxy, so it imports only the standard library and modules whose
+text is there, too.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ __all__ = [
 ]
 
 BLOCK_SIZE = 64 * 1024
-"""Bytes of one direction of a connection that are read ahead."""
+"""Bytes that are read ahead in one direction of a connection."""
 
-_MAX_LOOKUPS = 4  # of one sandbox at a time, as each takes a thread
-_MAX_HEAD = 32 * 1024  # bytes in which a client has to say whom it means
+_MAX_LOOKUPS = 4  # of one sandbox at a time, as each uses a thread
+_MAX_HEAD = 32 * 1024  # bytes within which a client has to name the host
 _WINDOW_SIZE = 1 << 20  # bytes that a side may send before they are read
 _CONNECT_TIMEOUT = 15.0  # seconds for all addresses of a name
-_IDLE_TIMEOUT = 300.0  # seconds without a byte after which a connection is ended
-_CLOSING_TIMEOUT = 30.0  # the same where one side has ended
+_IDLE_TIMEOUT = 300.0  # seconds without data after which a connection is ended
+_CLOSING_TIMEOUT = 30.0  # the same, if one side has ended
 _UNSENT_BYTES = 25  # TCP_NOTSENT_LOWAT
-_HEAD_END = re.compile(rb"\n\r?\n")  # as lenient servers find it
+_HEAD_END = re.compile(rb"\n\r?\n")  # as lenient servers recognize it
 
 
 class Refused(Exception):
-    """Something that a sandbox may not reach; the text says what, and why."""
+    """A sandbox may not reach something; the text describes what, and why."""
 
 
 class Unreachable(Exception):
@@ -60,14 +61,14 @@ class Unreachable(Exception):
 
 
 class _Activity:
-    """When bytes were carried last."""
+    """The time when bytes were last carried."""
 
     def __init__(self) -> None:
         self.closing = False
         self._last = time.monotonic()
 
     def touch(self) -> None:
-        """Note that some were carried now."""
+        """Note that bytes were carried now."""
         self._last = time.monotonic()
 
     def limit(self) -> float:
@@ -78,7 +79,7 @@ class _Activity:
 async def _carry(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, activity: _Activity
 ) -> None:
-    """Carry bytes one way; what cannot be written yet keeps more from being read."""
+    """Carry bytes in one direction; read no more while some cannot be written yet."""
     while True:
         data = await reader.read(BLOCK_SIZE)
         if not data:
@@ -104,8 +105,8 @@ async def _connect_to(address: str, port: int) -> tuple[asyncio.StreamReader, as
 
 
 async def open_streams(sock: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return a connection as streams; a ``drain`` waits until everything is with the kernel."""
-    # The kernel keeps bytes as well, which count for nobody.
+    """Return a connection as streams; ``drain`` waits until the kernel has everything."""
+    # The kernel stores bytes as well, which no limit of ours counts.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, _WINDOW_SIZE)
     sock.setsockopt(socket.IPPROTO_TCP, _UNSENT_BYTES, BLOCK_SIZE)
     reader, writer = await asyncio.open_connection(sock=sock, limit=_MAX_HEAD)
@@ -114,7 +115,7 @@ async def open_streams(sock: socket.socket) -> tuple[asyncio.StreamReader, async
 
 
 def address_of(name: str) -> str:
-    """Return an address in its one form; empty for a name."""
+    """Return an address in its canonical form; empty for a name."""
     try:
         return str(ipaddress.ip_address(name))
     except ValueError:
@@ -127,7 +128,7 @@ def format_target(name: str, port: int) -> str:
 
 
 def _is_of_this_machine(address: str) -> bool:
-    """Whether an address is one of the host's own; connecting a UDP socket sends nothing."""
+    """Whether an address is one of this host's; connecting a UDP socket sends nothing."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((address, 9))
@@ -136,10 +137,10 @@ def _is_of_this_machine(address: str) -> bool:
 
 
 class Uplink:
-    """Connects one sandbox to the hosts that it may reach, and carries what both sides send.
+    """Connects one sandbox to the hosts that it may reach, and carries the data of both sides.
 
     Args:
-        allowed: the hosts.
+        allowed: the hosts that it may reach.
     """
 
     def __init__(self, allowed: AllowedHosts) -> None:
@@ -153,8 +154,8 @@ class Uplink:
         """Connect to a port of a name or an address, if it may be reached.
 
         Raises:
-            Refused: it may not.
-            Unreachable: there is no connection.
+            Refused: it may not be reached.
+            Unreachable: no connection can be made.
         """
         literal = address_of(name)
         if literal:
@@ -168,8 +169,8 @@ class Uplink:
         deadline = self._loop.time() + _CONNECT_TIMEOUT
         problem = "there is no address"
         for number, address in enumerate(addresses):
-            # An equal part of what is left, so that an address that never answers leaves time for
-            # the others.
+            # Use an equal part of the remaining time, so that an address that never answers leaves
+            # time for the others.
             timeout = max(0.1, (deadline - self._loop.time()) / (len(addresses) - number))
             try:
                 return await asyncio.wait_for(_connect_to(address, port), timeout)
@@ -180,11 +181,11 @@ class Uplink:
         raise Unreachable(f"{format_target(name, port)} cannot be reached: {problem}")
 
     async def _resolve_allowed(self, name: str, port: int) -> list[str]:
-        """Resolve a name, once; return those of its addresses that may be reached."""
+        """Resolve a name, once; return those addresses that may be reached."""
         await self._lookup_slots.acquire()
         work = self._loop.getaddrinfo(name, port, type=socket.SOCK_STREAM)
         lookup = self._loop.create_task(work)
-        # Its thread goes on till then.
+        # Its thread keeps running until then.
         lookup.add_done_callback(lambda _: self._lookup_slots.release())
         try:
             address_infos = await asyncio.wait_for(asyncio.shield(lookup), _CONNECT_TIMEOUT)
@@ -213,9 +214,9 @@ class Uplink:
         name: str = "",
         port: int = 0,
     ) -> None:
-        """Carry bytes both ways until both sides have ended.
+        """Carry bytes in both directions until both sides have ended.
 
-        With a name, what the client says of whom it means has to be that, or allowed as well.
+        If a name is given, a host that the client names in its data must be the same, or allowed.
         """
         their_reader, their_writer = remote
         activity = _Activity()
@@ -234,7 +235,7 @@ class Uplink:
                     for task in finished:
                         task.result()
                         activity.closing = True
-                    # Asked again, as bytes may have been carried since the limit was taken.
+                    # Check again, as bytes may have been carried since the limit was read.
                     if not finished and activity.limit() <= 0:
                         raise asyncio.TimeoutError
             finally:
@@ -258,7 +259,7 @@ class Uplink:
         await _carry(reader, writer, activity)
 
     async def _read_checked_head(self, reader: asyncio.StreamReader, name: str, port: int) -> bytes:
-        """Return what a client says first, as it may be sent on."""
+        """Return the first data of a client, in the form in which it may be sent on."""
         data = await reader.read(BLOCK_SIZE)
         while data:
             kind = detect_protocol(data)
@@ -291,7 +292,7 @@ class Uplink:
         return data
 
     def _check_hostname(self, hostname: str, name: str, port: int, protocol: str) -> None:
-        """See that a host that is meant within a connection may be reached as well."""
+        """Check that a host that is named within a connection may be reached as well."""
         host = normal_name(hostname)
         if host != name and not (host and self._allowed.allows(host, port)):
             target = format_target(name, port)

@@ -1,1 +1,1 @@
-"""Kubernetes as a backend: a pod for each sandbox, and one attach to its keeper."""
+"""Kubernetes as a backend: one pod for each sandbox, and one attached stream to its keeper."""

@@ -1,4 +1,4 @@
-"""Kubernetes as a backend: the cluster of a context of kubeconfig, or of the pod that we are in."""
+"""Kubernetes as a backend: the cluster of a kubeconfig context, or of the pod that we are in."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class KubernetesBackend(EngineBackend):
         return None
 
     def problem(self) -> str:
-        """Return that its client is not installed; whether a cluster answers, its use shows."""
+        """Return whether its client is missing; only its use shows whether a cluster answers."""
         return missing_client()
 
     def describe(self, problem: str) -> Iterable[Fact]:
-        """Return whether the cluster answers, and lets us list pods; asked where it is wanted."""
+        """Return whether the cluster answers and lets us list pods, if the settings ask for it."""
         if problem:
             return [Fact(self.name, problem, "problem")]
         if self.settings.backend != self.name:
@@ -70,10 +70,10 @@ class KubernetesBackend(EngineBackend):
             return [Fact(self.name, str(error), "problem")]
 
     def check(self, options: Mapping[str, str]) -> None:
-        """Leave everything to the first sandbox, whose message is the cluster's."""
+        """Check nothing: the first sandbox reports the cluster's own message."""
 
     def start(self, events: BackendEvents) -> None:
-        """Remove what earlier runs left behind."""
+        """Remove what earlier runs left."""
         from pytest_intercode.sandboxes.kubernetes.engine import KubernetesEngine
         from pytest_intercode.sandboxes.kubernetes.images import ClusterImages
 
@@ -85,7 +85,7 @@ class KubernetesBackend(EngineBackend):
             events.report(f"removed {swept} pods that an earlier run left behind")
 
     def close(self) -> None:
-        """End every sandbox, and let go of the cluster and of what builds images."""
+        """End every sandbox, and close the connections to the cluster and the builder of images."""
         super().close()
         if self._own_images is not None:
             self._own_images.close()

@@ -1,4 +1,4 @@
-"""The images of a cluster: those that it pulls by their names, and ours, from a registry."""
+"""The images of a cluster: those that it pulls by name, and our own, from a registry."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _BUILDER = "images for a cluster are built by the Docker engine here"
 
 
 class ClusterImages:
-    """Finds the images that tasks name; what has to be built, the Docker engine here builds.
+    """Finds the images that tasks name; the local Docker engine builds what has to be built.
 
-    A cluster builds nothing. What is built here is pushed to the registry of the settings, and
-    known by its digest there, so that the nodes pull just that. What a task names is left to them.
+    A cluster builds nothing. Images that are built here are pushed to the registry of the settings,
+    and are named by their digest there, so that the nodes pull exactly these. Images that a task
+    names are left to the nodes.
 
     Args:
         settings: the registry, replacements of base images, and the platform.
@@ -40,13 +41,13 @@ class ClusterImages:
         self._architectures: dict[str, str] = {}
 
     def resolve(self, source: ImageSource, purpose: str = "") -> str:
-        """Return the name that the nodes pull an image by; build and push it first if need be."""
+        """Return the name by which nodes pull an image; build and push it first if necessary."""
         if source.image and not source.layers:
             platform = source.platform or self._settings.default_platform
             name = self._settings.base_images.get(source.image, source.image)
             if platform is not None:
                 earlier = self._architectures.setdefault(name, platform.architecture)
-                if earlier != platform.architecture:  # a pod knows its image by the name alone
+                if earlier != platform.architecture:  # a pod identifies its image only by the name
                     raise ImageError(
                         f"{name}: a task has it for {platform}, another one for linux/{earlier}: "
                         "on a cluster, name it by its digest (NAME@sha256:...) in one of them",
@@ -72,15 +73,15 @@ class ClusterImages:
         return pinned
 
     def architecture(self, name: str) -> str:
-        """Return the processors that an image is for, as the cluster calls them; empty for any."""
+        """Return the processor that an image is for, in the cluster's words; empty for any."""
         return self._architectures.get(name, "")
 
     def pinned(self, name: str) -> str:
-        """Return what names an image in its registry permanently, or nothing."""
+        """Return the permanent name of an image in its registry, or nothing."""
         return name if "@sha256:" in name else ""
 
     def identity(self, name: str) -> str:
-        """Return the digest of an image, where its name has it: a tag may be moved."""
+        """Return the digest of an image, if its name has one, as a tag may be moved."""
         return name.partition("@")[2]
 
     def stop_builds(self) -> None:
@@ -90,14 +91,14 @@ class ClusterImages:
                 self._builder[0].stop_builds()
 
     def close(self) -> None:
-        """Let go of the engine that builds."""
+        """Close the connection to the engine that builds."""
         with self._lock:
             if self._link is not None:
                 self._link.close()
                 self._link = None
 
     def _connect(self) -> tuple[DockerImages, Platform]:
-        """Return what builds, connected the first time, and the platform of its engine.
+        """Return the builder, which is connected the first time, and its engine's platform.
 
         Raises:
             ImageError: no Docker engine answers here.
