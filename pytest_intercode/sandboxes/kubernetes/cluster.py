@@ -1,7 +1,7 @@
-"""A cluster as one context of the user reaches it: what is asked, asked again, and given up.
+"""A cluster, as reached through one of the user's contexts: requests, their retries and their end.
 
-The official client is used as it is made, and waits: every sandbox is started and used by a thread
-of its own anyway. What its generated half does not have is the attach of bytes, which it decodes.
+The official client is used as it is, and its calls block: every sandbox is started and used by its
+own thread anyway. An attach is made without its generated code, which decodes the bytes.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ CONTAINER = "sandbox"
 
 Result = TypeVar("Result")
 
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")  # of a pod's own
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")  # in a pod
 _REQUEST_TIMEOUT = (10.0, 60.0)  # seconds to connect, and to wait for bytes
-_ATTACH_TIMEOUT = 60.0  # seconds that the handshake may take
+_ATTACH_TIMEOUT = 60.0  # seconds for the handshake
 _WATCH_TIMEOUT = 30  # seconds after which a watch is begun again
-_RETRY_TIMEOUT = 120.0  # seconds that a request is made again for
+_RETRY_TIMEOUT = 120.0  # seconds for which a request is retried
 _MIN_RETRY_INTERVAL, _MAX_RETRY_INTERVAL = 0.25, 10.0  # seconds
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 401, 403, 404, 409
-_GONE = 410  # a watch is to begin again
-_PASSING = (_GONE, 429, 500, 502, 503, 504)  # what a later request may not get
-_MAX_MESSAGE = 300  # characters of a cluster's words
+_GONE = 410  # a watch has to begin again
+_PASSING = (_GONE, 429, 500, 502, 503, 504)  # statuses that a later request may not get
+_MAX_MESSAGE = 300  # characters of a cluster's message
 _QUOTA = re.compile(r"exceeded quota", re.IGNORECASE)
-_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"  # as OpenSSL says it; no later request has another one
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"  # from OpenSSL; a later request gets the same certificate
 _HANDSHAKE = re.compile(r"Handshake status (\d{3})")
 
 
@@ -51,7 +51,7 @@ class ClusterError(SandboxError):
     """The cluster refuses, or does not answer.
 
     Attributes:
-        status: the status of its answer; 0 where there was none.
+        status: the HTTP status of its answer; 0 if there was none.
     """
 
     def __init__(self, message: str, status: int = 0) -> None:
@@ -60,7 +60,7 @@ class ClusterError(SandboxError):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether we may not do that, however often we ask."""
+        """Whether we do not have the right, however often we ask."""
         return self.status in (_UNAUTHORIZED, _FORBIDDEN)
 
 
@@ -73,13 +73,13 @@ class Cluster:
     """The clients of one cluster, and its namespace.
 
     Args:
-        context: the name of a context of kubeconfig; None for the current one, or in a pod of a
-            cluster without kubeconfig, for its service account.
-        namespace: where pods are; None for the context's own.
+        context: the name of a kubeconfig context; None for the current one, or, in a pod of a
+            cluster without kubeconfig, for the pod's service account.
+        namespace: the namespace of the pods; None for the context's own.
 
     Attributes:
-        label: what it is called in messages.
-        namespace: where pods are.
+        label: its name in messages.
+        namespace: the namespace of the pods.
 
     Raises:
         EngineUnavailable: there is no such context, or the client is not installed.
@@ -97,18 +97,18 @@ class Cluster:
         self._connect()
 
     def _load(self) -> tuple[Any, str, str]:
-        """Return the client's configuration, its namespace, and what it is called."""
+        """Return the client's configuration, its namespace, and its name in messages."""
         from kubernetes import client, config
         from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
         from yaml import YAMLError
 
         configuration = client.Configuration()
-        configuration.retries = False  # we know better what may be asked again, and when
+        configuration.retries = False  # `call` decides what is retried, and when
         try:
             if self._context is None and not _has_kubeconfig() and _in_cluster():
                 config.load_incluster_config(client_configuration=configuration)
                 return configuration, _NAMESPACE_FILE.read_text().strip(), "of this pod"
-            # What lists contexts for everybody fails where none is the current one.
+            # The client's own list of contexts fails if there is no current one.
             files = KubeConfigMerger(_kubeconfig())
             loader = KubeConfigLoader(files.config, self._context, None, None, files.save_changes)
             loader.load_and_set(configuration)
@@ -117,7 +117,7 @@ class Cluster:
             return configuration, namespace, f"of the context {context['name']}"
         except (config.ConfigException, OSError, ValueError, YAMLError) as error:
             problem = str(error)
-        except (TypeError, AttributeError, KeyError):  # the client goes by what it expects
+        except (TypeError, AttributeError, KeyError):  # the client does not check the file's form
             problem = f"{_kubeconfig()} has not the form of a kubeconfig"
         raise EngineUnavailable(f"no cluster: {' '.join(problem.split())}")
 
@@ -133,7 +133,7 @@ class Cluster:
     def _renew(self, refused: Any) -> bool:
         """Read the credentials again, unless another thread has; return whether that can help.
 
-        Programs that give tokens are run again by it, and files that hold them are read again.
+        This runs programs that provide tokens, and reads files with tokens, again.
         """
         with self._renewing:
             if self._configuration is not refused:
@@ -145,11 +145,11 @@ class Cluster:
         return False
 
     def close(self) -> None:
-        """Ask nothing again, and close the client."""
+        """Retry no more requests, and close the client."""
         self._closing.set()
         self._client.close()
 
-    # -- what is asked
+    # -- requests
 
     def call(
         self,
@@ -157,15 +157,15 @@ class Cluster:
         ask: Callable[[], Result],
         timeout: float = _RETRY_TIMEOUT,
     ) -> Result:
-        """Ask the cluster; again where it is busy or cannot be reached, or had us log in again.
+        """Make a request; retry it if the cluster is busy or unreachable, or wants a new login.
 
         Args:
-            purpose: what for, for messages: ``a pod``.
-            ask: asks; it may have been understood although it fails.
+            purpose: what the request is for, in messages: ``a pod``.
+            ask: makes the request; it may have been executed even if it fails.
             timeout: seconds after which a failure is final.
 
         Raises:
-            ClusterError: it refuses, or does not answer; nothing of the credentials is in it.
+            ClusterError: it refuses, or does not answer; the message contains no credentials.
         """
         from kubernetes.client import ApiException
         from urllib3.exceptions import HTTPError
@@ -213,7 +213,7 @@ class Cluster:
     def create(
         self, kind: str, manifest: Mapping[str, Any], timeout: float = _RETRY_TIMEOUT
     ) -> None:
-        """Create an object; one of its name is ours, by a request whose answer was lost."""
+        """Create an object; if its name exists, it is ours: the answer to the request was lost."""
         try:
             self._ask(kind, "create", self.namespace, manifest, timeout=timeout)
         except ClusterError as error:
@@ -221,7 +221,7 @@ class Cluster:
                 raise
 
     def read_pod(self, name: str, timeout: float = _RETRY_TIMEOUT) -> dict[str, Any] | None:
-        """Return a pod as it is now; None where there is none."""
+        """Return the current state of a pod; None if it does not exist."""
         try:
             pod: dict[str, Any] = self._ask("pod", "read", name, self.namespace, timeout=timeout)
         except ClusterError as error:
@@ -231,7 +231,7 @@ class Cluster:
         return pod
 
     def watch_pod(self, name: str) -> Iterator[dict[str, Any] | None]:
-        """Yield a pod as it is, and with each change, for half a minute; None once it is gone."""
+        """Yield a pod now and at each change, for half a minute; None when it is gone."""
         from kubernetes.watch import Watch
 
         watch = Watch(return_type="object")
@@ -248,7 +248,7 @@ class Cluster:
                 if not isinstance(pod, dict):
                     raise TypeError
                 yield None if event["type"] == "DELETED" else pod
-        except (KeyError, TypeError, AttributeError):  # the client takes each line for an event
+        except (KeyError, TypeError, AttributeError):  # the client parses every line as an event
             raise self._foreign_answer("watch pod", b"") from None
         finally:
             watch.stop()
@@ -257,13 +257,13 @@ class Cluster:
     def list_all(
         self, kind: str, selector: str, timeout: float = _RETRY_TIMEOUT
     ) -> list[dict[str, Any]]:
-        """Return the objects with some labels."""
+        """Return the objects with certain labels."""
         answer = self._ask(kind, "list", self.namespace, timeout=timeout, label_selector=selector)
         items: list[dict[str, Any]] = answer["items"]
         return items
 
     def delete(self, kind: str, name: str, timeout: float = _RETRY_TIMEOUT) -> bool:
-        """Delete an object; return whether it is gone, or on its way."""
+        """Delete an object; return whether it is gone or being deleted."""
         options = {"grace_period_seconds": 1} if kind == "pod" else {}
         try:
             self._ask(kind, "delete", name, self.namespace, timeout=timeout, **options)
@@ -272,14 +272,14 @@ class Cluster:
         return True
 
     def _ask(self, kind: str, verb: str, *words: Any, timeout: float, **options: Any) -> Any:
-        """Have the client make a request, and return the answer's JSON as it is.
+        """Make a request with the client, and return the JSON of the answer unchanged.
 
         Args:
             kind: ``pod`` or ``network_policy``.
-            verb: what the client calls it.
-            words: what the client's method takes.
+            verb: the client's word for the request.
+            words: the arguments of the client's method.
             timeout: seconds after which a failure is final.
-            options: further ones of these.
+            options: keyword arguments of the client's method.
         """
 
         def ask() -> Any:
@@ -299,7 +299,7 @@ class Cluster:
         return self.call(purpose, ask, timeout)
 
     def _foreign_answer(self, purpose: str, answer: bytes) -> ClusterError:
-        """Return that an answer is not of the cluster's API, as that of a proxy."""
+        """Return the error that an answer is not from the cluster's API, but from a proxy, say."""
         text = " ".join(answer[:_MAX_MESSAGE].decode("utf-8", "replace").split())
         quoted = f": {text}" if text else ""
         return ClusterError(
@@ -311,7 +311,7 @@ class Cluster:
         """Attach to the first process of a pod, once.
 
         Raises:
-            ClusterError: that cannot be done.
+            ClusterError: this is not possible.
         """
         return self.call(f"an attach to the pod {name}", lambda: PodStreams(self._open(name)))
 
@@ -347,7 +347,7 @@ class Cluster:
 
 
 def _tls_options(configuration: Any) -> dict[str, Any]:
-    """Return what the client makes connections with, as a WebSocket's has it."""
+    """Return the client's TLS settings in the form that a WebSocket needs."""
     options: dict[str, Any] = {"cert_reqs": ssl.CERT_NONE, "check_hostname": False}
     if configuration.verify_ssl:
         options = {"cert_reqs": ssl.CERT_REQUIRED}
@@ -364,7 +364,7 @@ def _tls_options(configuration: Any) -> dict[str, Any]:
 
 
 def _kubeconfig() -> str:
-    """Return where kubeconfig is: a path, or several."""
+    """Return the path of kubeconfig, or several paths."""
     return os.environ.get("KUBECONFIG") or "~/.kube/config"
 
 
@@ -378,7 +378,7 @@ def _in_cluster() -> bool:
 
 
 def _retry_interval(error: ApiException) -> float | None:
-    """Return after how many seconds a request may be made again at the earliest; None for never."""
+    """Return the minimum seconds until a request may be retried; None if it must not be."""
     full = error.status == _FORBIDDEN and _QUOTA.search(_message(error))
     is_untrusted = _UNTRUSTED in str(error.reason)
     if (error.status and error.status not in _PASSING and not full) or is_untrusted:
@@ -389,7 +389,7 @@ def _retry_interval(error: ApiException) -> float | None:
 
 
 def _message(error: ApiException) -> str:
-    """Return what the cluster says, in one line: the message of its Status, or its words."""
+    """Return the cluster's message in one line: from its Status, or else its text."""
     body = error.body.decode("utf-8", "replace") if isinstance(error.body, bytes) else error.body
     text = str(body or error.reason or error.status)
     with contextlib.suppress(ValueError, AttributeError):

@@ -35,19 +35,20 @@ from pytest_intercode.system.platform import is_dead, owner_name
 
 __all__ = ["KubernetesEngine"]
 
-_STARTERS = 8  # more starts at a time are the scheduler's work, and it takes them one by one
+_STARTERS = 8  # more do not help, as the scheduler handles pods one by one
 _MAX_TRIES = 3  # pods for one sandbox: a cluster may lose one before anything has acted in it
 _START_TIMEOUT = 600.0  # seconds: a cluster may have to add a machine first
 _END_TIMEOUT = 15.0  # seconds to delete what is left at the end
 _END_INTERVAL = 0.2
-_WATCH_INTERVAL = 1.0  # seconds from the beginning of a watch to that of the next
-_PING_INTERVAL = 20.0  # seconds; what lies in between ends connections that idle for a minute
-_KEPT_TIMEOUT = 600.0  # seconds for which another run's pod is kept that has ended
+_WATCH_INTERVAL = 1.0  # minimum seconds from the beginning of a watch to the next one
+_PING_INTERVAL = 20.0  # seconds; proxies in between end connections that are idle for a minute
+_KEPT_TIMEOUT = 600.0  # seconds for which an ended pod of another run is kept
 _DELETERS = 4
 
-# The cluster's own API is what any pod of it reaches, if it reaches anything; its kubelets give
-# each container the address. What opens is tried again, as rules may come after the pod. What
-# tries is tried first, at a port where nothing listens: without it, nothing would ever open.
+# If a pod reaches anything, it reaches the cluster's own API; kubelets give each container the
+# address. A connection that opens is tried again, as rules may take effect after the pod starts.
+# First, the probe itself is tried at a port without a listener: if it were broken, nothing would
+# ever open.
 _NETWORK_PROBE = """
 [ "$KUBERNETES_SERVICE_HOST" ] && [ "$KUBERNETES_SERVICE_PORT" ] || exit 3
 answer=$(LC_ALL=C timeout 5 bash -c ': </dev/tcp/127.0.0.1/1' 2>&1)
@@ -58,7 +59,7 @@ for ((tries = {tries}; tries; tries--)); do
 done
 exit 4
 """
-_PROBE_TRIES = 8  # as many seconds, or twice as many
+_PROBE_TRIES = 8  # that many seconds, or twice as many
 _PROBE_TIMEOUT = 60.0  # seconds
 _PROBLEMS = {
     3: "its kubelet does not say where the cluster's API is, and whether the sandbox is without a "
@@ -71,21 +72,21 @@ _PROBLEMS = {
 
 
 class _PodLost(SandboxError):
-    """A pod was lost before anything has acted in it; another one may do."""
+    """A pod was lost before anything has acted in it; another one may work."""
 
 
 class KubernetesEngine:
-    """Starts sandboxes in pods; one for each pytest process.
+    """Starts sandboxes in pods; there is one for each pytest process.
 
     Args:
-        settings: which cluster it is, and what its pods have.
-        events: where lost sandboxes are reported.
-        find_architecture: returns the processors that an image is for; empty for any.
+        settings: the cluster, and the settings of its pods.
+        events: receives reports of lost sandboxes.
+        find_architecture: returns the processor that an image is for; empty for any.
 
     Attributes:
         cluster: the cluster.
-        run: the label by which this process's pods are known.
-        starters: how many starts at the same time are good for it.
+        run: the value of the label that marks this process's pods.
+        starters: how many simultaneous starts are useful.
 
     Raises:
         EngineUnavailable: there is no such cluster.
@@ -107,7 +108,7 @@ class KubernetesEngine:
         self._owner = owner_name(os.getpid())
         self._process = MakingProcess()
         self._pods: set[Pod] = set()
-        self._lock = threading.Lock()  # of what follows, and of these
+        self._lock = threading.Lock()  # guards the pods and the attributes below
         self._policies_number = 0
         self._renewal_time = 0.0
         self._closing = threading.Event()
@@ -116,7 +117,7 @@ class KubernetesEngine:
         self._pinger.start()
 
     def launch(self, spec: SandboxSpec) -> Pod:
-        """Create a pod and attach to it; another one where the cluster loses it meanwhile.
+        """Create a pod and attach to it; create another one if the cluster loses it before that.
 
         Raises:
             SandboxError: the cluster refused, or the keeper did not answer.
@@ -132,9 +133,10 @@ class KubernetesEngine:
             raise SandboxError(f"{spec.image} does not start as a sandbox: {error}") from None
 
     def _create_policies(self) -> None:
-        """Have the cluster know who may reach what, before a pod is there.
+        """Create the rules for who may reach what, before a pod exists.
 
-        Again after half a day: another run removes rules without pods that are older than any pod.
+        They are created again after half a day: another run removes rules that have no pods and are
+        older than any pod can be.
         """
         with self._lock:
             if time.time() < self._renewal_time:
@@ -165,7 +167,7 @@ class KubernetesEngine:
         """Wait until the container of a pod runs.
 
         Raises:
-            SandboxError: it will not, or not in time.
+            SandboxError: it will not run, or not in time.
             _PodLost: the pod is gone, or its image could not be pulled this time.
         """
         problem, may_start = "", True
@@ -189,11 +191,11 @@ class KubernetesEngine:
             raise SandboxError("the run is over")
 
     def _next_state(self, name: str, problem: str) -> dict[str, Any] | None:
-        """Return a pod once there is something new to be said of it, or after a while.
+        """Return a pod when there is something new about it, or after a while.
 
         Args:
             name: the pod's name.
-            problem: what is known to keep it from starting.
+            problem: the known reason why it does not start.
         """
         began = time.monotonic()
         for pod in self.cluster.watch_pod(name):
@@ -201,12 +203,12 @@ class KubernetesEngine:
                 return pod
             if start_problem(pod)[0] != problem:
                 return pod
-        # What lies in between may end each watch at once.
+        # A proxy in between may end each watch immediately.
         self._closing.wait(max(0.0, began + _WATCH_INTERVAL - time.monotonic()))
         return self.cluster.read_pod(name)
 
     def _attach(self, name: str, spec: SandboxSpec) -> Pod:
-        """Return the sandbox of a pod that runs.
+        """Return the sandbox of a running pod.
 
         Raises:
             SandboxError: nothing can be started in it, or it has a network against its spec.
@@ -233,11 +235,11 @@ class KubernetesEngine:
         return pod
 
     def _explain_end(self, name: str) -> None:
-        """Say why a pod has ended before anything has acted in it.
+        """Report why a pod ended before anything has acted in it.
 
         Raises:
             SandboxError: nothing can be started in it.
-            _PodLost: another one may do.
+            _PodLost: another pod may work.
         """
         pod = await_end(self.cluster, name)
         if pod is not None:
@@ -246,15 +248,15 @@ class KubernetesEngine:
                 raise SandboxError(problem)
         raise _PodLost(end_cause(pod) or "the connection to it was lost at once")
 
-    # -- while they run
+    # -- while pods run
 
     def _keep_alive(self) -> None:
-        """Have nothing in between end what is idle, and have nobody given a pod that is lost."""
+        """Keep proxies from ending idle connections, and keep lost pods from being used."""
         while not self._closing.wait(_PING_INTERVAL):
             self.check_pods()
 
     def check_pods(self) -> None:
-        """Send each pod a ping, and report those that are lost."""
+        """Send each pod a ping, and report the lost ones."""
         with self._lock:
             pods = list(self._pods)
         for pod in pods:
@@ -269,12 +271,12 @@ class KubernetesEngine:
         self._delete(pod.name)
 
     def _delete(self, name: str) -> None:
-        """Delete a pod soon; once the run is over, at once."""
+        """Delete a pod in the background; after the end of the run, immediately."""
         try:
             self._deleters.submit(self._try_to_delete, "pod", name)
         except RuntimeError:
             self._try_to_delete("pod", name)
-            self.cluster.close()  # it may have made a connection again
+            self.cluster.close()  # it may have opened a new connection
 
     def _try_to_delete(self, kind: str, name: str) -> bool:
         with contextlib.suppress(ClusterError):
@@ -284,10 +286,10 @@ class KubernetesEngine:
     # -- what is left
 
     def sweep(self) -> int:
-        """Remove the pods and rules of runs that died; return how many pods.
+        """Remove the pods and rules of runs that died; return the number of pods.
 
-        A run of another machine cannot be asked whether it lives. Its pods have ended if it does
-        not, as each ends with its client.
+        We cannot check whether a run on another machine is alive. If it is not, its pods have
+        ended, as each pod ends with its client.
 
         Raises:
             EngineUnavailable: the cluster cannot be used.
@@ -299,7 +301,7 @@ class KubernetesEngine:
             raise EngineUnavailable(str(error)) from None
         names = [pod["metadata"]["name"] for pod in pods if _is_left(pod)]
         removed = sum(self._try_to_delete("pod", name) for name in names)
-        # What runs, if only for a moment, keeps its rules; the next run removes them.
+        # A running pod keeps its rules, even if it is about to end; the next run removes them.
         running = {_run_of(pod) for pod in pods if not has_stopped(pod)}
         for rule in rules:
             is_old = _age(rule["metadata"].get("creationTimestamp")) > manifests.DEADLINE
@@ -308,16 +310,16 @@ class KubernetesEngine:
         return removed
 
     def close(self) -> None:
-        """End every sandbox, and remove what the cluster has of this run."""
+        """End every sandbox, and remove everything of this run from the cluster."""
         if not self._process.is_this:
             return  # a forked child must not end its parent's sandboxes
-        # First, so that starts that wait give up instead of making further pods.
+        # First, so that waiting starts give up and do not create further pods.
         self._closing.set()
         with self._lock:
             pods = list(self._pods)
         for pod in pods:
             pod.close()
-        # What is left of them goes with all others, if the cluster answers at all.
+        # Pods that are left are removed with all others, if the cluster answers at all.
         self._deleters.shutdown(wait=True, cancel_futures=True)
         with contextlib.suppress(ClusterError):
             self._remove_all()
@@ -325,7 +327,7 @@ class KubernetesEngine:
         self.cluster.close()
 
     def _remove_all(self) -> None:
-        """Remove the pods of this run, and its rules once none is left; else a later run does."""
+        """Remove the pods of this run, and its rules when no pod is left; else a later run does."""
         limit = time.monotonic() + _END_TIMEOUT
         selector = f"{manifests.RUN_LABEL}={self.run}"
         while pods := self.cluster.list_all("pod", selector, _END_TIMEOUT):
@@ -340,10 +342,10 @@ class KubernetesEngine:
 
 
 def _refuse(spec: SandboxSpec) -> None:
-    """Refuse what a pod cannot have.
+    """Refuse what a pod does not support.
 
     Raises:
-        SandboxError: it is asked for.
+        SandboxError: the spec asks for it.
     """
     if spec.limits.hosts:
         raise SandboxError(
@@ -357,10 +359,10 @@ def _refuse(spec: SandboxSpec) -> None:
 
 
 def _check_network(pod: Pod) -> None:
-    """See that a pod without the network reaches nothing, before anything acts in it.
+    """Check that a pod without network access reaches nothing, before anything acts in it.
 
     Raises:
-        SandboxError: it does, or that cannot be seen.
+        SandboxError: it reaches something, or this cannot be checked.
     """
     status, output = pod.admin(_NETWORK_PROBE.replace("{tries}", f"{_PROBE_TRIES}"), _PROBE_TIMEOUT)
     if status != 0:
@@ -369,7 +371,7 @@ def _check_network(pod: Pod) -> None:
 
 
 def _is_left(pod: Mapping[str, Any]) -> bool:
-    """Whether a pod is nobody's any more, or of a run of another machine, and has long ended."""
+    """Whether a pod's run is dead, or is on another machine and the pod has ended long ago."""
     if _owner_is_dead(pod):
         return True
     created = pod["metadata"].get("creationTimestamp")
@@ -385,7 +387,7 @@ def _run_of(item: Mapping[str, Any]) -> str:
 
 
 def _age(timestamp: str | None) -> float:
-    """Return how many seconds ago a time of the cluster was; 0 where it is not known."""
+    """Return how many seconds ago a time of the cluster was; 0 if it is not known."""
     if not timestamp:
         return 0.0
     moment = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))

@@ -1,4 +1,4 @@
-"""What a cluster is asked for: a pod for each sandbox, and who may reach what."""
+"""The objects that a cluster is asked for: a pod for each sandbox, and rules for its network."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["DEADLINE", "MANAGED", "OWNER", "RUN_LABEL", "pod", "policies"]
 
 RUN_LABEL = "pytest-intercode/run"
 OWNER = "pytest-intercode/owner"
-"""The annotation that names the process whose pod it is."""
+"""The annotation with the process that owns a pod."""
 
 _MANAGER = {"app.kubernetes.io/managed-by": "pytest-intercode"}
 MANAGED = "app.kubernetes.io/managed-by=pytest-intercode"
-"""What selects all that is ours, of every run."""
+"""The selector for everything that is ours, of every run."""
 
 DEADLINE = 24 * 3600
 """Seconds after which a cluster ends a pod, whatever its client does."""
@@ -26,10 +26,11 @@ DEADLINE = 24 * 3600
 _NETWORK_LABEL = "pytest-intercode/network"
 _MAX_DISK = 10 * 1024**3  # bytes that a sandbox may write; the kubelet evicts it for more
 _DISK_REQUEST = 256 * 1024**2
-_CPU_REQUEST = 0.1  # of a processor: most of the time a sandbox waits for its agent
+_CPU_REQUEST = 0.1  # processors: most of the time, a sandbox waits for its agent
 
-# Where clouds give a machine or a pod its credentials, which no sandbox is to have: most of them
-# (Google's pods at 169.254.169.252), Amazon, Tencent, Alibaba, Azure (WireServer) and Oracle.
+# The addresses at which clouds give a machine or a pod its credentials, which no sandbox may get:
+# most clouds (Google's pods at 169.254.169.252), Amazon, Tencent, Alibaba, Azure (WireServer) and
+# Oracle.
 _METADATA_ADDRESSES = (
     *("169.254.169.0/24", "169.254.170.0/24", "169.254.0.23/32", "100.100.100.200/32"),
     *("168.63.129.16/32", "192.0.0.192/32"),
@@ -37,7 +38,7 @@ _METADATA_ADDRESSES = (
 _METADATA_ADDRESSES_6 = (
     *("fd00:ec2::254/128", "fd00:ec2::23/128", "fd20:ce::254/128", "fd00:c1::a9fe:a9fe/128"),
 )
-# Names are asked for at a service of the cluster, whose pods no block of addresses need match.
+# Names are resolved by a service of the cluster, whose pods a block of addresses may not match.
 _RESOLVER = {
     "to": [
         {
@@ -47,7 +48,7 @@ _RESOLVER = {
     ],
     "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}],
 }
-# Those that move pods about are not to take a sandbox from its agent.
+# Tools that move pods must not take a sandbox from its agent.
 _STAY = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     "karpenter.sh/do-not-disrupt": "true",
@@ -64,16 +65,16 @@ def pod(
 ) -> dict[str, Any]:
     """Return the pod of a sandbox.
 
-    Its container waits for input, so that nothing runs before the one client is attached, and ends
-    with it. A cluster has no limit of processes in a pod, but that of its kubelets.
+    Its container waits for input, so that nothing runs before the only client is attached, and it
+    ends with that client. A cluster cannot limit the processes of a pod; only its kubelets can.
 
     Args:
-        name: its name.
-        spec: what is asked for.
-        run: whose it is.
-        owner: the process that has it.
-        settings: runtime, secrets and nodes.
-        architecture: of its nodes, as the cluster calls it; empty for any.
+        name: the pod's name.
+        spec: the spec that is asked for.
+        run: the run that it belongs to.
+        owner: the process that owns it.
+        settings: the runtime, secrets and nodes.
+        architecture: the architecture of its nodes, in the cluster's words; empty for any.
     """
     nodes = {"kubernetes.io/arch": architecture} if architecture else {}
     manifest: dict[str, Any] = {
@@ -91,7 +92,7 @@ def pod(
             for volume, _, size in _memory_volumes(spec)
         ],
     }
-    if not spec.limits.network:  # nothing answers there; no name is asked for elsewhere
+    if not spec.limits.network:  # nothing answers there, and no other server is asked
         manifest |= {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
     if settings.runtime:
         manifest["runtimeClassName"] = settings.runtime
@@ -110,13 +111,13 @@ def pod(
 def policies(run: str, owner: str, number: int = 1) -> Iterator[dict[str, Any]]:
     """Yield the NetworkPolicies of a run.
 
-    The pods without the network reach nothing, and nothing reaches them. Those with it reach all
-    but the machines' own credentials.
+    Pods without network access reach nothing, and nothing reaches them. Pods with it reach
+    everything except the credentials of the machines.
 
     Args:
-        run: whose they are.
-        owner: the process that has them.
-        number: ends their names; of a long run there are several of each, one after the other.
+        run: the run that they belong to.
+        owner: the process that owns them.
+        number: the end of their names; a long run makes several of each, one after the other.
     """
     addresses = [
         _block("0.0.0.0/0", *_METADATA_ADDRESSES),
@@ -168,7 +169,8 @@ def _container(spec: SandboxSpec) -> dict[str, Any]:
         "tty": False,
         "env": [{"name": name, "value": _literal(value)} for name, value in spec.variables],
         "resources": {
-            # Its memory is its own, and no neighbour has it ended for that; processors are shared.
+            # Its memory is reserved, so that it is not killed for a neighbor's; processors are
+            # shared.
             "requests": {
                 "cpu": request,
                 "memory": str(limits.memory),
@@ -195,18 +197,18 @@ def _container(spec: SandboxSpec) -> dict[str, Any]:
 
 
 def _limit_process(file_size: int) -> list[str]:
-    """Return the beginning of a command that sets what a cluster cannot: limits of each process."""
+    """Return the beginning of a command that sets per-process limits, which a cluster cannot."""
     script = f'ulimit -c 0 -f {file_size // 1024} && exec "$@"'
     return ["bash", "-c", script, "bash"]
 
 
 def _literal(value: str) -> str:
-    """Return a value of which the cluster replaces nothing: $(NAME) would be a variable's."""
+    """Return a value in which the cluster replaces nothing; it would replace $(NAME)."""
     return value.replace("$", "$$")
 
 
 def _memory_volumes(spec: SandboxSpec) -> Iterator[tuple[str, str, int]]:
-    """Yield the folders in memory: the volume's name, its path, and the bytes that it may hold."""
+    """Yield the folders in memory: the volume's name, its path, and its maximum bytes."""
     yield "shm", "/dev/shm", min(SHM_SIZE, spec.limits.memory // 4)
     for number, path in enumerate(spec.scratch):
         yield f"scratch-{number}", path, SCRATCH_SIZE

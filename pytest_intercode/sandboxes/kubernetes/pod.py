@@ -1,4 +1,4 @@
-"""One pod as a sandbox; and what a cluster says of a pod that does not start, or has ended."""
+"""A pod as a sandbox, and the reasons in a cluster's words why a pod does not start or ended."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ __all__ = [
     *("is_running", "start_problem"),
 ]
 
-_ADDRESSES = "/etc/hosts"  # with a network, it holds the address of this one pod
+_ADDRESSES = "/etc/hosts"  # with a network, it contains this pod's own address
 _LOST = "the connection to it was lost"
-_END_TIMEOUT = 15.0  # seconds in which a cluster knows that a container has ended
+_END_TIMEOUT = 15.0  # seconds within which a cluster notices that a container has ended
 _END_INTERVAL = 0.25
-_ANSWER_TIMEOUT = 10.0  # seconds that a question about an end is repeated for
-_MAX_WORDS = 200  # characters of a cluster's words
+_ANSWER_TIMEOUT = 10.0  # seconds for which a request about an end is retried
+_MAX_WORDS = 200  # characters of a cluster's message
 
-# What a kubelet says of a pod that it ends for what is in it, and not for what the machine lacks.
+# The messages of a kubelet that ends a pod for what is in it, not for a shortage of the machine.
 _OWN_FAULTS = (
     "ephemeral local storage usage exceeds",  # Pod ephemeral local storage usage exceeds the total
     "exceeded its local ephemeral storage limit",  # Container sandbox exceeded ...
     "exceeds the limit",  # Usage of EmptyDir volume "scratch-0" exceeds the limit "1Gi"
 )
-# Why a container waits that will not start. With the first, another try may help.
+# The reasons why a waiting container will not start. For the first two, a retry may help.
 _PULL_FAULTS = ("ErrImagePull", "ImagePullBackOff")
 _GIVEN_UP = "ImagePullBackOff"
 _START_FAULTS = (
     *("InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"),
     *("CreateContainerError", "RunContainerError", "CrashLoopBackOff"),
 )
-_KILLED = 137  # the status of a container that SIGKILL ended
+_KILLED = 137  # the status of a container that was ended by SIGKILL
 _NO_PROGRAM = (126, 127, 128)  # statuses of a container without bash or setpriv
 
 
@@ -49,34 +49,34 @@ def is_running(pod: Mapping[str, Any]) -> bool:
 
 
 def has_ended(pod: Mapping[str, Any] | None) -> bool:
-    """Whether a pod is gone, or its container has ended, or the cluster is about to end it."""
+    """Whether a pod is gone, its container has ended, or the cluster is about to end it."""
     if pod is None or pod["metadata"].get("deletionTimestamp"):
         return True
     return has_stopped(pod) or "terminated" in _container_state(pod)
 
 
 def has_stopped(pod: Mapping[str, Any]) -> bool:
-    """Whether nothing of a pod runs any more, as its kubelet says."""
+    """Whether nothing of a pod runs any more, according to its kubelet."""
     return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded")
 
 
 def is_given_up(pod: Mapping[str, Any]) -> bool:
-    """Whether the image of a pod could not be pulled, and nothing is tried for the moment."""
+    """Whether a pod's image could not be pulled, and is not being pulled at the moment."""
     return (_container_state(pod).get("waiting") or {}).get("reason") == _GIVEN_UP
 
 
 def ended_at(pod: Mapping[str, Any]) -> str | None:
-    """Return when the container of a pod ended, as the cluster writes times; None if not known."""
+    """Return when a pod's container ended, in the cluster's format; None if not known."""
     return (_container_state(pod).get("terminated") or {}).get("finishedAt")
 
 
 def await_end(cluster: Cluster, name: str) -> dict[str, Any] | None:
-    """Return a pod to which nothing is attached any more once it has ended, or as it is.
+    """Return a pod whose client is gone when it has ended, or after a while in any case.
 
-    A container outlives its client for a moment, and what is known of it lags.
+    A container outlives its client for a moment, and the cluster notices its end later.
 
     Raises:
-        ClusterError: nothing can be known.
+        ClusterError: its state cannot be found out.
     """
     limit = time.monotonic() + _END_TIMEOUT
     while True:
@@ -87,7 +87,7 @@ def await_end(cluster: Cluster, name: str) -> dict[str, Any] | None:
 
 
 def start_problem(pod: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return why a pod does not start, and whether it may yet; nothing where it is on its way."""
+    """Return why a pod does not start, and whether it still may; empty if there is no problem."""
     waiting = _container_state(pod).get("waiting") or {}
     reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
     if reason in (*_PULL_FAULTS, *_START_FAULTS):
@@ -103,10 +103,10 @@ def start_problem(pod: Mapping[str, Any]) -> tuple[str, bool]:
 
 
 def end_cause(pod: Mapping[str, Any] | None) -> str:
-    """Return what has ended a pod, if it was nothing in it; empty where that is not known.
+    """Return what ended a pod, if that was outside of it; empty if that is not known.
 
-    Nothing in a sandbox can end its first process by itself. It can have all of its memory or its
-    disk: then the kernel or the kubelet ends it, and says so.
+    Nothing in a sandbox can end its first process directly. It can use up all of its memory or
+    disk: then the kernel or the kubelet ends it, and reports that.
     """
     if pod is None:
         return "somebody has deleted its pod"
@@ -132,14 +132,14 @@ def end_cause(pod: Mapping[str, Any] | None) -> str:
 
 
 class Pod(AttachedSandbox):
-    """A started pod and the channel to its keeper.
+    """A started pod, and the channel to its keeper.
 
     Args:
-        cluster: where it is.
-        name: its name.
-        streams: what is attached to its keeper.
-        spec: what it was asked for.
-        remove: deletes it, now or soon.
+        cluster: the cluster that it is in.
+        name: the pod's name.
+        streams: the streams that are attached to its keeper.
+        spec: the spec that was asked for.
+        remove: deletes the pod, now or soon.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Pod(AttachedSandbox):
         super().__init__(name, streams, spec)
 
     def outside_cause(self) -> str:
-        """Return what the cluster says of its end, if it was nothing in it."""
+        """Return the cluster's reason for its end, if that was outside of it."""
         try:
             if not self.streams.hung_up():
                 pod = self._cluster.read_pod(self.name, _ANSWER_TIMEOUT)
@@ -169,7 +169,7 @@ class Pod(AttachedSandbox):
         return end_cause(pod) if has_ended(pod) else _LOST
 
     def lead_to(self, inside: str, outside: Path) -> None:
-        """Refuse: no socket in a pod can be reached from here."""
+        """Refuse: a socket in a pod cannot be reached from here."""
         raise SandboxError(f"kubernetes: {inside} in a pod cannot be reached from here")
 
     def close(self) -> None:

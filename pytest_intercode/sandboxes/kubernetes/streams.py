@@ -1,8 +1,8 @@
-"""What is attached to a pod's first process, as a transport for the command channel.
+"""Streams attached to a pod's first process, as a transport for the command channel.
 
-One WebSocket carries all streams, by the subprotocol ``v5.channel.k8s.io`` or the older ``v4``. The
-first byte of a message is its channel: 0 for the input, 1 and 2 for the two outputs, 3 for a status
-in JSON at the end; in v5, a message to 255 closes the channel that its second byte names.
+One WebSocket carries all streams, with the subprotocol ``v5.channel.k8s.io`` or the older ``v4``.
+The first byte of a message is its channel: 0 for the input, 1 and 2 for the two outputs, 3 for a
+status in JSON at the end. In v5, a message to 255 closes the channel in its second byte.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ SUBPROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 
 _STDIN, _STDOUT, _STDERR, _CLOSE = 0, 1, 2, 255
 _CONTINUATION, _TEXT, _BINARY, _HANG_UP, _PING, _PONG = 0, 1, 2, 8, 9, 10  # RFC 6455, 5.2
-_MAX_MESSAGE = 32768  # bytes, as kubectl sends them
-# Seconds without a word after which the kernel asks whether the other end is there, and between
-# two questions; and how many are asked. A machine that went away says nothing.
+_MAX_MESSAGE = 32768  # bytes, as in kubectl
+# Idle seconds after which the kernel checks whether the other end exists, seconds between two
+# checks, and the number of checks. A machine that disappeared sends nothing.
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
@@ -32,9 +32,9 @@ class _Frame(NamedTuple):
     """A frame of a WebSocket.
 
     Attributes:
-        opcode: what it is.
-        payload: what it carries.
-        end: where the next one begins.
+        opcode: the kind of frame.
+        payload: its data.
+        end: the index at which the next frame begins.
     """
 
     opcode: int
@@ -43,10 +43,10 @@ class _Frame(NamedTuple):
 
 
 def _parse_frame(buffer: bytearray, start: int) -> _Frame | None:
-    """Return the frame that begins at ``start``; None while it is not whole. A server masks none.
+    """Return the frame at ``start``; None if it is not complete yet. Servers do not mask frames.
 
     Raises:
-        ChannelClosed: that cannot be one.
+        ChannelClosed: this is not a valid frame.
     """
     if len(buffer) - start < 2:
         return None
@@ -67,15 +67,15 @@ class PodStreams(AttachedStreams):
     """A WebSocket that is attached to a container's stdin, stdout and stderr.
 
     Args:
-        attached: a ``websocket.WebSocket`` whose handshake is over; only its socket is used.
+        attached: a ``websocket.WebSocket`` after its handshake; only its socket is used.
     """
 
     def __init__(self, attached: Any) -> None:
         super().__init__(attached.sock)
         self._closes_channels = attached.subprotocol == SUBPROTOCOLS[0]
-        self._channel: int | None = None  # of the message whose frames arrive
-        self._in_use = threading.RLock()  # while something is sent or received: pings come between
-        with contextlib.suppress(OSError):  # behind a proxy it may be something else
+        self._channel: int | None = None  # of the message whose frames are arriving
+        self._in_use = threading.RLock()  # for sending and receiving: pings come in between
+        with contextlib.suppress(OSError):  # behind a proxy, the socket may be of another kind
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for name, value in _KEEPALIVE:
@@ -83,20 +83,20 @@ class PodStreams(AttachedStreams):
                     self._socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def send(self, data: bytes) -> None:
-        """Queue bytes and write as many as the socket takes now."""
+        """Queue bytes, and write as many as the socket accepts now."""
         for start in range(0, len(data), _MAX_MESSAGE):
             self._queue(_BINARY, bytes([_STDIN]) + data[start : start + _MAX_MESSAGE])
         self._flush()
 
     def ping(self) -> None:
-        """Send a ping: what lies in between may end a connection on which nothing is said."""
+        """Send a ping, as a proxy in between may end an idle connection."""
         with contextlib.suppress(ChannelClosed), self._in_use:
             if not self._closed and not self._outgoing:
                 self._queue(_PING, b"")
                 self._flush()
 
     def close(self) -> None:
-        """Close the keeper's input, with which the sandbox ends, and the connection."""
+        """Close the keeper's input, which ends the sandbox, and close the connection."""
         with contextlib.suppress(ChannelClosed, ValueError), self._in_use:
             if not self._closed and not self._outgoing:
                 if self._closes_channels:
@@ -124,7 +124,7 @@ class PodStreams(AttachedStreams):
         return [chunk for frame in self._frames() for chunk in self._take(frame)]
 
     def _frames(self) -> Iterator[_Frame]:
-        """Take the whole frames out of what arrived."""
+        """Remove the complete frames from the received bytes."""
         end = 0
         while (frame := _parse_frame(self._incoming, end)) is not None:
             end = frame.end
@@ -135,7 +135,7 @@ class PodStreams(AttachedStreams):
         if frame.opcode == _PING:
             self._queue(_PONG, frame.payload)
         if frame.opcode not in (_CONTINUATION, _TEXT, _BINARY):
-            return  # what hangs up closes the connection, too
+            return  # a server that hangs up also closes the connection
         data = frame.payload
         if frame.opcode != _CONTINUATION:
             self._channel = None
