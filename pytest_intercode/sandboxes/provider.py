@@ -62,8 +62,7 @@ class _State:
 class SandboxProvider(Closing):
     """Starts the backend when the first sandbox is needed, and ends everything on ``close``.
 
-    It also holds what the environments of one process share: values that are made once, and
-    threads.
+    It also holds what the environments of one process share: values made once, and threads.
     Everything may be called from any thread.
 
     Args:
@@ -261,8 +260,7 @@ class SandboxProvider(Closing):
     def expect(self, specs: Iterable[SandboxSpec]) -> None:
         """Start sandboxes before they are asked for; see :meth:`Pool.expect`.
 
-        An ``IntercodeError`` of ``specs`` ends it; the episode that needs the sandbox meets it
-        again.
+        An ``IntercodeError`` of ``specs`` ends it; the episode that needs the sandbox raises it.
         """
         coming = _until_error(specs)
         first = list(itertools.islice(coming, 1))

@@ -303,8 +303,7 @@ class Bubblewrap:
                 grouped=self.grouped,
                 all_ids=self.all_ids,
             )
-            # The group of the process that has waited longest, which is the one that the starter
-            # takes.
+            # The group of the process that has waited longest, which the starter will take.
             group = self._next_groups[0]
             try:
                 if group is not None:
@@ -313,8 +312,7 @@ class Bubblewrap:
                 raise SandboxError(f"control groups: {error}") from None
             next_group = self._new_group()
             procs = next_group.open_procs() if next_group else []
-            # From here on, each request takes a waiting process, and has another one take its
-            # place.
+            # From here on, each request takes a waiting process, and another one takes its place.
             self._next_groups.append(next_group)
             self._next_groups.popleft()
             try:
@@ -335,7 +333,7 @@ class Bubblewrap:
         """End every sandbox and the starter."""
         if not self._process.is_this:
             return
-        for sandbox in self.sandboxes():  # before the starter, whose end is no fault
+        for sandbox in self.sandboxes():  # before the starter, whose end is not a fault then
             sandbox.kill()
         self._starter.close()
         self._egress.close()
