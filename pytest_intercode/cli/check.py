@@ -28,7 +28,7 @@ HELP = "show what a dataset needs (base images, verifier kit) and which tasks wo
 
 _USAGE = 2  # exit status
 _MAX_NAMED = 5  # tasks that are named in a row
-_THERE, _MISSING, _UNKNOWN = "there", "missing", "unknown"
+_PRESENT, _MISSING, _UNKNOWN = "present", "missing", "unknown"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,7 +109,7 @@ def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tupl
             facts = count_facts(sources, images, built=False)
         for fact, number in facts:
             if fact.step == "pull" and (fact.present or not fact.optional):
-                counts[_THERE if fact.present else _MISSING, describe_name(fact)] += number
+                counts[_PRESENT if fact.present else _MISSING, describe_name(fact)] += number
     except EngineUnavailable:
         for source, number in sources.items():
             for name in {source.image} - {None} or base_names(_text(source)):
@@ -131,7 +131,7 @@ def _sets(tasks: Iterable[Task]) -> dict[tuple[str, str], int]:
     from pytest_intercode.environments.swe.kit import holds, sets_of
 
     counts = Counter(
-        (_THERE if holds(packages) else _MISSING, ", ".join(packages) or "its programs alone")
+        (_PRESENT if holds(packages) else _MISSING, ", ".join(packages) or "its programs alone")
         for task in tasks
         for packages in sets_of(task)
     )

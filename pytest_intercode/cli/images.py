@@ -42,8 +42,8 @@ _USAGE = 2  # exit status
 _CONCURRENCY = 4  # images at a time
 _MAX_PROBLEMS = 5  # that are written out
 _MISSING, _UNKNOWN, _TO_PULL = "missing", "unknown", "to pull"
-_TO_BUILD, _THERE = "to build", "there"
-_STATES = (_MISSING, _UNKNOWN, _TO_PULL, _TO_BUILD, _THERE)
+_TO_BUILD, _PRESENT = "to build", "present"
+_STATES = (_MISSING, _UNKNOWN, _TO_PULL, _TO_BUILD, _PRESENT)
 _ALTERNATIVE = ", else its Dockerfile is built"
 
 Problems = dict[str, tuple[str, list[str]]]
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
         note(str(error))
         return _USAGE
     if skipped := len(all_tasks) - len(tasks):
-        note(f"{pluralize(skipped, 'task')} left out, skipped: `pytest-intercode lint` says why")
+        note(f"{pluralize(skipped, 'skipped task')} left out; `pytest-intercode lint` says why")
     return _show(rows, problems)
 
 
@@ -146,7 +146,7 @@ def _make_row(images: DescribedImages, counted: tuple[ImageFact, int]) -> _Row:
     """Say what state an image is in; a registry is asked about one that is not here."""
     fact, tasks = counted
     if fact.present:
-        return _Row(fact, tasks, _THERE, fact.platform)
+        return _Row(fact, tasks, _PRESENT, fact.platform)
     if fact.problem:
         problem = ImageError(fact.problem, fact.name, fact.cause)
         return _Row(fact, tasks, _MISSING, fact.platform, problem)
@@ -187,19 +187,22 @@ def _show(rows: Sequence[_Row], problems: Problems) -> int:
     for text, names in all_problems[:_MAX_PROBLEMS]:
         note(f"{first_names(dict.fromkeys(names))}: {text}")
     if unnamed := {name for _, names in all_problems[_MAX_PROBLEMS:] for name in names}:
-        note(f"{pluralize(len(unnamed), 'further image')} cannot be had, for other reasons")
-    return int(any(row.state != _THERE for row in rows if not row.fact.optional))
+        note(
+            f"{pluralize(len(unnamed), 'further image')} cannot be pulled or built, for other "
+            "reasons"
+        )
+    return int(any(row.state != _PRESENT for row in rows if not row.fact.optional))
 
 
 def _advise(rows: Sequence[_Row]) -> None:
     """Say how what is not here can be had."""
     states = {row.state for row in rows}
     if {_TO_PULL, _UNKNOWN} & states:
-        note("--pull pulls what is not here; otherwise the first run does it")
+        note("--pull pulls the missing images; otherwise the first run does it")
     if _TO_BUILD in states:
-        note("--build pulls and builds all of it; otherwise the first run does it")
+        note("--build pulls and builds all images; otherwise the first run does it")
     if any(row.state == _MISSING and not row.fact.problem for row in rows):
-        note("what cannot be pulled: docker load, or --base-image NAME=REPLACEMENT")
+        note("for images that cannot be pulled, use docker load or --base-image NAME=REPLACEMENT")
 
 
 def _describe(fact: ImageFact) -> str:

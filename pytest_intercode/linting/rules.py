@@ -51,26 +51,26 @@ _ALL = (
     Rule(
         "cannot-load",
         "error",
-        "the task has all its files, and they say what the format knows",
+        "the task has all its files, and they follow its format",
         "",  # its message says it
     ),
     Rule(
         "cannot-run",
         "warning",
-        "the task can be played here",
-        "leave out what the message names, or switch this rule off",
+        "the task can run on this machine",
+        "remove what the message names, or disable this rule",
     ),
     Rule(
         "answer-in-image",
         "error",
-        "the agent's image holds no file of the tests or of the solution",
-        "copy single files, or a folder that holds none of them",
+        "the agent's image contains no file of the tests or the solution",
+        "copy single files, or a folder that contains none of them",
     ),
     Rule(
         "instruction-names-tests",
         "warning",
-        "the instruction names no file of the tests or of the solution",
-        "say what is asked for, and not how it is graded",
+        "the instruction names no file of the tests or the solution",
+        "say what to do, not how it is graded",
     ),
     Rule(
         "no-reward",
@@ -81,50 +81,50 @@ _ALL = (
     Rule(
         "reward-not-reached",
         "error",
-        "a script with `set -e` writes its reward also where the tests fail",
-        "leave out set -e, or test the command itself: if pytest ...; then ... else ... fi",
+        "a script with `set -e` writes its reward even if the tests fail",
+        "remove set -e, or test the command itself: if pytest ...; then ... else ... fi",
     ),
     Rule(
         "reward-kept",
         "error",
-        "the reward is written where the tests fail, too, over what an agent may have left there",
+        "failing tests write a reward, too, and so overwrite one that the agent left",
         "write 0 first, or in an else",
     ),
     Rule(
         "windows-line-ends",
         "error",
-        "scripts have the line ends of Linux",
-        "end lines with LF alone: dos2unix, and *.sh text eol=lf in .gitattributes",
+        "scripts have Linux line endings",
+        "end lines with LF only: run dos2unix, and put *.sh text eol=lf into .gitattributes",
     ),
     Rule(
         "no-tests",
         "error",
-        "there is something that grades the task",
-        "add tests, or what the task's environment has instead",
+        "the task has tests, or something else that grades it",
+        "add tests, or what the task's environment uses instead",
     ),
     Rule(
         "no-solution",
         "warning",
-        "there is a solution, so that the oracle shows that the task can be solved",
+        "the task has a solution, so that the oracle can show that it can be solved",
         "add one: solution/solve.sh, solution.sh, or gold",
     ),
     Rule(
         "shared-verifier",
         "warning",
-        "tests run in a machine that the agent never had",
-        'environment_mode = "separate" in [verifier], with the paths that are graded in artifacts; '
-        "place: fresh in a suite of ours",
+        "the tests run in a sandbox that the agent never used",
+        'set environment_mode = "separate" in [verifier], and list the paths that are graded in '
+        "artifacts; in a suite, set place: fresh",
     ),
     Rule(
         "verifier-downloads",
         "warning",
-        "tests download nothing, so that a network that fails is not an agent that fails",
-        "install what tests need in the image; pytest-intercode kit holds it for runs here",
+        "the tests download nothing, so that a network failure does not fail the agent",
+        "install what the tests need in the image; for runs here, pytest-intercode kit fetches it",
     ),
     Rule(
         "unpinned-package",
         "warning",
-        "packages of Python are installed in one version",
+        "Python packages are installed in a fixed version",
         "write NAME==VERSION",
     ),
     Rule(
@@ -142,8 +142,8 @@ _ALL = (
     Rule(
         "unknown-key",
         "warning",
-        "task.toml has no key that nothing reads",
-        "write it as the format does, or put it into [metadata]",
+        "task.toml has no unknown keys",
+        "correct it, or move it to [metadata]",
     ),
     Rule(
         "no-metadata",

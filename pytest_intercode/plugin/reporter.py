@@ -385,6 +385,6 @@ def _describe_missing_images(items: Mapping[str, Collection[str]]) -> str:
     """
     number = len(set[str]().union(*items.values()))
     label, verb = ("image", "is") if len(items) == 1 else ("images", "are")
-    tasks = f"{pluralize(number, 'task')} {'was' if number == 1 else 'were'} not played"
-    hint = "pytest-intercode images says of each what it lacks"
+    tasks = f"{pluralize(number, 'task')} {'was' if number == 1 else 'were'} not run"
+    hint = "pytest-intercode images says why"
     return f"intercode: {label} {first_names(items)} {verb} missing: {tasks}; {hint}"

@@ -58,7 +58,7 @@ def test_what_is_there_and_what_is_missing(
     assert table[:4] == [
         f"missing image 1 task {PUBLISHED} ({missing})",
         f"missing image 1 task {GONE}",
-        f"there image 1 task {BASE}",
+        f"present image 1 task {BASE}",
         "missing kit 2 tasks pytest==8.4.1",
     ]
     assert "skipped 1 task it needs an accelerator (gpus or tpu in task.toml)" in table
@@ -74,8 +74,8 @@ def test_what_options_put_in_the_place_of_it(capsys: pytest.CaptureFixture[str])
     mapped = ("--base-image", f"{GONE}={BASE}", "--base-image", f"ubuntu:24.04={BASE}")
     assert main(["check", "set", *mapped, "--network"]) == 1
     table, advice = lines(capsys)
-    assert f"there image 1 task {GONE} ({BASE})" in table
-    assert f"there image 1 task {PUBLISHED} ({BASE})" in table
+    assert f"present image 1 task {GONE} ({BASE})" in table
+    assert f"present image 1 task {PUBLISHED} ({BASE})" in table
     assert "missing kit 1 task pytest==8.4.1" in table  # of the one that has no network
     assert "docker pull" not in advice
 

@@ -69,13 +69,13 @@ def test_what_is_here_and_what_is_not(capsys: pytest.CaptureFixture[str]) -> Non
         f"missing image 1 task - - {GONE}:3, else its Dockerfile is built",
     ]
     [base] = [line for line in lines if line.endswith(f" {BASE}")]
-    assert base.startswith("there image 3 tasks ")
+    assert base.startswith("present image 3 tasks ")
     assert " MB linux/" in base
     assert "to build build 1 task - - set/c/environment/Dockerfile" in lines
     assert lines[-1].startswith("9 images: 3 missing, ")
     assert advice.count("connection refused") == 1  # of a registry that is asked once
     assert f"{GONE}:1, {GONE}:2, {GONE}:3: " in advice
-    assert "--build pulls and builds all of it" in advice
+    assert "--build pulls and builds all images" in advice
     assert main(["images", "set/c", "--base-image", f"{GONE}:1={BASE}"]) == 1
     assert f"{GONE}:1 ({BASE})" in printed(capsys)[0][1]
 
@@ -100,16 +100,16 @@ def test_what_is_pulled_and_built(
         lines, advice = printed(capsys)
         assert lines[0].startswith("to pull image 2 tasks - linux/")
         assert lines[-1] == "3 images: 1 to pull, 2 to build"
-        assert "--pull pulls what is not here" in advice
+        assert "--pull pulls the missing images" in advice
         assert main(["images", "set", "--pull"]) == 1
         lines, advice = printed(capsys)
         assert advice.count(f"pulling {base}:{own_tag} (first use)") == 1
-        assert lines[-1] == "3 images: 2 to build, 1 there"
+        assert lines[-1] == "3 images: 2 to build, 1 present"
     finally:
         registry.stop()
     assert main(["images", "set", "--build", "--concurrency", "2"]) == 0
     lines, advice = printed(capsys)
-    assert lines[-1] == "3 images: 3 there"
+    assert lines[-1] == "3 images: 3 present"
     assert advice.count("building pytest-intercode/dockerfile:") == 2
     assert main(["images", "set"]) == 0
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_pulled_or_built(capsys: pytest.CaptureFixture[str]) -> N
     write_task("c", f"FROM {BASE}", "RUN echo it broke; exit 7")
     assert main(["images", "set", "--build"]) == 1
     lines, problems = printed(capsys)
-    assert lines[-1] == "6 images: 2 missing, 3 to build, 1 there"
+    assert lines[-1] == "6 images: 2 missing, 3 to build, 1 present"
     assert problems.count("cannot be pulled") == 1
     assert f"{GONE}:1, {GONE}:2: base image {GONE}:1 of " in problems
     assert "c/environment/Dockerfile does not build" in problems
@@ -143,7 +143,7 @@ def test_one_that_is_wrong_does_not_hide_the_others(capsys: pytest.CaptureFixtur
     assert "set/c/environment/Dockerfile: " in problems
     assert "link: is a link that leads out of " in problems
     assert f"{BASE} ({GONE}:1): " in problems
-    assert "1 task left out, skipped: `pytest-intercode lint` says why" in problems
+    assert "1 skipped task left out; `pytest-intercode lint` says why" in problems
     assert main(["images", "set/c", "--build"]) == 1
     assert "link: is a link that leads out of " in printed(capsys)[1]
 
@@ -177,7 +177,7 @@ def test_bubblewrap_has_systems(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["images", "bash", "set", "--sandbox", "bubblewrap"]) == 1
     lines, problems = printed(capsys)
     assert lines[0] == "missing image 1 task - - set/a/environment/Dockerfile"
-    assert lines[1].startswith("there image ")
+    assert lines[1].startswith("present image ")
     assert lines[1].endswith("bash.Dockerfile (this machine's system)")
     assert "is made by Docker; for bubblewrap, unpack it" in problems
     assert main(["images", "bash", "--sandbox", "bubblewrap", "--build"]) == 0
@@ -210,7 +210,7 @@ def test_further_images_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["images", "set", "--sandbox", "bubblewrap"]) == 1
     problems = printed(capsys)[1]
     assert problems.count("apt-get install no-such-package-") == 5
-    assert "pytest-intercode: 2 further images cannot be had, for other reasons\n" in problems
+    assert "pytest-intercode: 2 further images cannot be pulled or built, for other " in problems
 
 
 def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,7 @@ def test_a_missing_image_is_one_error(
     assert output.count("--intercode-base-image localhost:1/none:1=REPLACEMENT") == 1
     result.stdout.fnmatch_lines(
         [
-            "intercode: image localhost:1/none:1 is missing: 4 tasks were not played; *",
+            "intercode: image localhost:1/none:1 is missing: 4 tasks were not run; *",
             "SKIPPED [[]3[]] *: image localhost:1/none:1 is missing: see t*",
         ]
     )
@@ -79,7 +79,7 @@ def test_images_missing_for_one_cause_are_one_error(pytester: pytest.Pytester) -
     result.stdout.fnmatch_lines(
         [
             "intercode: images localhost:1/none:0, localhost:1/none:1, localhost:1/none:2, ... are "
-            "missing: 4 tasks were not played; pytest-intercode images says of each what it lacks",
+            "missing: 4 tasks were not run; pytest-intercode images says why",
             "SKIPPED [[]1[]] *: image localhost:1/none:3 is missing, as localhost:1/none:0 is: "
             "see t0",
         ]
@@ -103,7 +103,7 @@ def test_missing_images_are_one_error_of_all_workers(pytester: pytest.Pytester) 
     result.stdout.fnmatch_lines(
         [
             "intercode: images localhost:1/none:?, localhost:1/none:? are missing: 6 tasks were "
-            "not played; *"
+            "not run; *"
         ]
     )
 
