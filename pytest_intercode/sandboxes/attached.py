@@ -211,7 +211,7 @@ class AttachedSandbox:
         message = str(error)
         if isinstance(error, ChannelClosed):
             message = f"sandbox {self.name} ended while in use: {error}"
-        # The class stays the same: here, the sandbox cannot hold the task's files.
+        # Keep the class of the error: here, the sandbox cannot hold the task's files.
         if isinstance(error, UnpackFailed) and not self._acted:
             return error
         if not self._acted or self._ended:

@@ -94,8 +94,8 @@ def choose(settings: SandboxSettings | None = None) -> tuple[Backend, Choice]:
     asked for by its name.
 
     Raises:
-        ConfigurationError: no backend or two have this name, its package cannot be used, or this
-            system has no sandboxes.
+        ConfigurationError: no backend has this name, or two have it, its package cannot be used,
+            or this system has no sandboxes.
     """
     check_platform()
     settings = settings or SandboxSettings()

@@ -106,7 +106,7 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BaseException:  # the agent's own stream, or not a stream
+        except BaseException:  # the agent's own stream, or None
             pass
 
 

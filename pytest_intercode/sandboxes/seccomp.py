@@ -114,7 +114,7 @@ _TABLE = (
     # the machine
     "uname:63:160 sysinfo:99:179 getrandom:318:278 "
 )
-# Allowed if one of their rules holds, see CONDITIONS; below: refused with ENOSYS.
+# Calls that are allowed if one of their rules holds (CONDITIONS), and one refused with ENOSYS.
 _CONDITIONAL = (
     "clone:56:220 ioctl:16:29 personality:135:92 prlimit64:302:261 socket:41:198 socketpair:53:199"
 )
@@ -280,7 +280,7 @@ def program(machine: str = "") -> bytes:
         steps += [_step(_AT_LEAST, first, 0, 2), _step(_ABOVE, last, 1, 0), _step(_RETURN, _ALLOW)]
     for name, rules in CONDITIONS.items():
         block = [step for rule in rules for step in _rule(rule)] + [_refuse(errno.EPERM)]
-        # The distance of a conditional jump has to fit into a byte; the length of a block may not.
+        # The distance of a conditional jump has to fit into a byte; a block may be longer.
         steps += [_step(_EQUAL, calls[name], 1, 0), _step(_JUMP, len(block)), *block]
     for name in _parse_table(_ABSENT):
         steps += [_step(_EQUAL, calls[name], 0, 1), _refuse(errno.ENOSYS)]

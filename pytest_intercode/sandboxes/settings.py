@@ -83,9 +83,9 @@ class SandboxSettings:
         pool_size: how many sandboxes may be idle at a time. Several processes have a share of it
             each, but at least four.
         processes: how many processes share an engine, this one included.
-        slots: a file that these processes share, on this machine and for this purpose only; it
-            bounds how many sandboxes start at the same time in all of them. Files are made next to
-            it, with names that begin with its name; the caller removes them all.
+        slots: a file of this machine that only these processes share; it bounds how many sandboxes
+            start at the same time in all of them. Files are made next to it, with names that begin
+            with its name; the caller removes them all.
         verbosity: 1 to report the steps of builds too, -1 to report no builds.
     """
 

@@ -1,4 +1,4 @@
-"""Find by its text which action leaves a shell's state unchanged, so that it is saved less often.
+"""Tell from an action's text whether it leaves a shell's state unchanged, to save it less often.
 
 A shell that is lost is replaced by one with its variables, options, functions and so on, which are
 saved after each action that may have changed them. Saving them takes ten times as long as a short

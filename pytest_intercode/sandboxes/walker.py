@@ -21,7 +21,7 @@ __all__ = ["REPLACED", "Walker", "add_member", "make_entry", "read_entry"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MAX_OPEN_FOLDERS = 32  # folders above the present one that a walk keeps open
+_MAX_OPEN_FOLDERS = 32  # folders above the current one that a walk keeps open
 
 REPLACED = (
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),

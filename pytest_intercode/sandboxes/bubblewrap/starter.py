@@ -1,9 +1,9 @@
 """The starter: a small process that mounts and starts sandboxes for its client.
 
 It lives in a mount namespace of its own (and, for an ordinary user, in a user namespace in which
-it is root), so that none of our mounts can be seen outside, or outlives it. It has only one thread,
-for its whole life: a process that ends with its parent ends with the thread that started it. When
-the client goes, for whatever reason, the socket ends, and the starter ends everything it started.
+it is root), so that none of our mounts is visible outside or outlives it. It has one thread for its
+whole life: a process that ends with its parent ends with the thread that started it. When the
+client goes, for whatever reason, the socket ends, and the starter ends everything it started.
 
 Its text, with that of the modules it imports from our package, is given to a Python with nothing
 but the standard library. The arguments are the descriptor of its socket, and whose namespaces it is
@@ -60,7 +60,7 @@ IDS = 65536
 
 _MOUNT_FOLDERS = ("/sys/kernel", "/media", "/mnt")  # no sandbox needs anything in them
 _PIPES = 3  # of a sandbox: its input, output and answers
-_CLEANUP_TIMEOUT = 3.0  # seconds for processes that were killed, or take no time to end
+_CLEANUP_TIMEOUT = 3.0  # seconds for processes that were killed, or have little to do
 _SIGNALLED = 128
 _MAX_FILTER_SIZE = 8 * 4096  # bytes, the kernel's limit
 

@@ -59,12 +59,11 @@ class Address:
     @property
     def is_socket(self) -> bool:
         """Whether it is a socket of this machine, whichever machine the engine is on."""
-        """The address for messages, without a password, which some users write into it."""
         return self.url.startswith("unix://")
 
     @property
     def shown_url(self) -> str:
-        """The address for messages, without a password, which some write into it."""
+        """The address for messages, without a password, which some users write into it."""
         return _PASSWORD.sub("@", self.url)
 
     @property

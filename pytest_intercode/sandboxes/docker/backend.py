@@ -57,7 +57,7 @@ class DockerBackend(EngineBackend):
 
     @cached_property
     def has_services(self) -> bool:
-        """Whether one of its engines isolates networks; Podman's lead to the engine's machine."""
+        """Whether one of its engines isolates networks; those of Podman lead to its machine."""
         answers = list(self._ask_for_podman())
         return not answers or not all(answers)  # an engine that does not answer fails later
 

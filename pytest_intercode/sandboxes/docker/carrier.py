@@ -7,7 +7,7 @@ involved, and whatever comes out of the container goes to this one socket only.
 Each frame has a letter, the number of a connection, and a count, both of four bytes, big-endian:
 
 ====== ================ ==========================================================================
-letter who sends it     what it says
+letter who sends it     meaning
 ====== ================ ==========================================================================
 ``L``  the process      it listens; once, at the beginning
 ``O``  the process      a connection came; they are numbered from 1 on

@@ -62,7 +62,6 @@ class DockerImages:
 
     While an image is built or pulled, only the lock of that image is held, which all processes of a
     user share. An image that cannot be had is tried only once.
-    of one user share. What cannot be had is tried once.
 
     Args:
         api: the engine's client.

@@ -135,7 +135,7 @@ class Link:
             raise type(problem)(f"{problem} ({last_line})" if last_line else f"{problem}") from None
 
     def renew(self) -> None:
-        """Start an SSH client that ended again; the clients remain the same.
+        """Restart the SSH client if it has ended; the API clients remain the same.
 
         Raises:
             EngineUnavailable: it does not connect.

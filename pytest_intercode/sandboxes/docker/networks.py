@@ -1,7 +1,8 @@
 """The networks and volumes of one sandbox and its services in Docker.
 
-Each network belongs to one sandbox. It is internal, the engine's machine has no address in it, and
-other names are not resolved at all: only the containers in it reach each other.
+Each network belongs to one sandbox. Unless the sandbox has network access, it is internal, the
+engine's machine has no address in it, and other names are not resolved: only the containers in it
+reach each other.
 """
 
 from __future__ import annotations

@@ -346,7 +346,7 @@ def _last(output: bytes) -> str:
 
 
 def _with_paths(packed: io.BytesIO, folder: str) -> bytes:
-    """Return an archive with names relative to the root, with entries that verifiers accept."""
+    """Return an archive with names relative to the root, and only entries that verifiers accept."""
     buffer = io.BytesIO()
     with (
         tarfile.open(fileobj=packed) as source,

@@ -1,4 +1,4 @@
-"""Whether an engine is on this machine, which several faster ways depend on."""
+"""Tell whether an engine is on this machine, which several faster ways depend on."""
 
 from __future__ import annotations
 

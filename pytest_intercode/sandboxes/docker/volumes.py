@@ -41,7 +41,7 @@ CONTENT_LABEL = "pytest-intercode.content"
 
 _WHOLE_LABEL = "pytest-intercode.whole"  # on the marker volume: the name of the filled one
 _MAX_AGE = timedelta(days=30)
-_MAX_FILLING_TIME = timedelta(days=1)  # after that, an unfilled volume never will be filled
+_MAX_FILLING_TIME = timedelta(days=1)  # after that, an unfilled volume will never be filled
 _MAX_TRIES = 3  # for a volume that is removed just before it is used
 _PATH = "/content"  # where our containers, which never run, mount a volume
 _BLOCK_SIZE = 2**18  # bytes that are read and sent in one piece

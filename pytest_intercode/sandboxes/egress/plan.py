@@ -28,7 +28,7 @@ class Names:
     """Addresses that represent names in one sandbox, from its loopback network.
 
     Args:
-        hosts: the hosts that it may reach. Names without patterns have their addresses from the
+        hosts: the hosts that it may reach. Names that are not patterns have addresses from the
             start, in the same order in every process that makes this.
     """
 
@@ -76,7 +76,7 @@ def sockets_of(hosts: AllowedHosts) -> dict[str, Any]:
 
 
 def host_lines(hosts: AllowedHosts) -> str:
-    """Return the lines of ``/etc/hosts`` for the names without patterns."""
+    """Return the lines of ``/etc/hosts`` for the names that are not patterns."""
     names = Names(hosts)
     return "".join(f"{names.address_of(name)}\t{name}\n" for name in hosts.names())
 

@@ -133,7 +133,7 @@ class Cluster:
     def _renew(self, refused: Any) -> bool:
         """Read the credentials again, unless another thread has; return whether that can help.
 
-        This runs programs that provide tokens, and reads files with tokens, again.
+        This runs programs that provide tokens again, and rereads files with tokens.
         """
         with self._renewing:
             if self._configuration is not refused:

@@ -169,8 +169,7 @@ def _container(spec: SandboxSpec) -> dict[str, Any]:
         "tty": False,
         "env": [{"name": name, "value": _literal(value)} for name, value in spec.variables],
         "resources": {
-            # Its memory is reserved, so that it is not killed for a neighbor's; processors are
-            # shared.
+            # Its memory is reserved, so that no neighbor gets it killed; processors are shared.
             "requests": {
                 "cpu": request,
                 "memory": str(limits.memory),

@@ -1,4 +1,4 @@
-"""A pod as a sandbox, and the reasons in a cluster's words why a pod does not start or ended."""
+"""A pod as a sandbox, and a cluster's reports on why a pod does not start, or has ended."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def ended_at(pod: Mapping[str, Any]) -> str | None:
 
 
 def await_end(cluster: Cluster, name: str) -> dict[str, Any] | None:
-    """Return a pod whose client is gone when it has ended, or after a while in any case.
+    """Wait until a pod whose client is gone has ended, but not for long; return the pod.
 
     A container outlives its client for a moment, and the cluster notices its end later.
 
