@@ -82,8 +82,8 @@ class ImageFact:
         platform: the platform that it is for; empty if that is not known.
         replacement: the image that is used in its place; empty for itself.
         optional: if it cannot be pulled, its Dockerfile is built.
-        problem: why it cannot be had, if that is known.
-        cause: why it and other images cannot be had; empty if the cause concerns this image only.
+        problem: why it is not available, if that is known.
+        cause: why it and other images are not available; empty if only this one is concerned.
     """
 
     name: str
@@ -120,7 +120,7 @@ class DescribedImages(Protocol):
         """Pull an image, or the images that it is built from, and build nothing.
 
         Raises:
-            ImageError: it cannot be had.
+            ImageError: it is not available.
         """
 
     def find_published(self, fact: ImageFact) -> Sequence[str]:
@@ -282,7 +282,7 @@ class ReadyImages:
         """Return the name of an image, after waiting until it is here.
 
         Raises:
-            ImageError: it cannot be had.
+            ImageError: it is not available.
             ImageMissing: another episode was given that error.
             SandboxError: the waiting was called off, or the run is over.
             ImageNotReady: this thread does not wait.
@@ -296,7 +296,7 @@ class ReadyImages:
         """Have an image pulled, or the images that it is built from, and wait for it.
 
         Raises:
-            ImageError: it cannot be had.
+            ImageError: it is not available.
             SandboxError: the run is over.
         """
 
@@ -310,7 +310,7 @@ class ReadyImages:
         """Return the name of an image that is here; else have it made, if no other is being made.
 
         Raises:
-            ImageNotReady: it is not here yet, or cannot be had.
+            ImageNotReady: it is not here yet, or not available.
         """
         with self._changed:
             is_known = source in self._made
@@ -371,7 +371,7 @@ class ReadyImages:
         """Return the result of making an image, after waiting until it is done.
 
         Raises:
-            ImageError: it cannot be had; the error has the image's name.
+            ImageError: it is not available; the error has the image's name.
             SandboxError: the waiting was called off, or the run is over.
         """
         if not image.done():

@@ -3,12 +3,11 @@
 # ends, the keeper with it, and everything in the sandbox with the keeper.
 #
 # The agent's shell is a child that can neither look into the keeper nor hold its input open: the
-# engine starts the keeper so that the kernel shows it to nobody (see GUARD in attached.py). Where
-# that cannot be, the shell has one capability less ($lowered). All else that is started here has
-# no more rights than the agent has, which may have replaced any program.
+# engine starts the keeper so that the kernel protects it from other processes (see GUARD in
+# attached.py). Where that is impossible, the shell has one capability less ($lowered). Everything
+# else that is started here has no more rights than the agent, which may have replaced any program.
 #
-# The shell is bash, or with $python a Python interpreter, which reads Python and is called a shell
-# here all the same.
+# The shell is bash or, with $python, a Python interpreter, which is called a shell here as well.
 #
 # Descriptors: 0 commands; 1 what the agent's processes print; 201 answers to the client; 202 the
 # shell's input; 203 a file without a name, in which a shell leaves its state for the next one (bash
@@ -43,8 +42,8 @@ if [ -z "$python" ]; then
   if [ -e /dev/shm/.intercode ]; then rm -f /dev/shm/.intercode </dev/null & fi
 fi
 shell=0 before=
-# The shell's own line numbers are to be like no others (see channel.py, which counts from here).
-# What else sets LINENO, a simple command, sets it back at its end.
+# The shell's own line numbers must differ from all others (see channel.py, which counts from here).
+# A simple command that sets LINENO restores it at its end, so this does not use one.
 ahead='{ :; } 2>&$((LINENO=1000, 2))'
 lower() { # by the lister, as the agent may have replaced a program that does it
   [ -z "$lowered" ] || lister lower || exit 126
@@ -79,14 +78,14 @@ others() { # all processes but these
     case $1 in *" $p "*) ;; *) found="$found$p " ;; esac
   done
 }
-# A fork that is under way when its process is stopped goes on where the machine is busy, and its
-# child comes after the list was read. No fork goes on after SIGKILL: only when no other process was
-# found after all were killed, none is left.
+# On a busy machine, a fork that is under way continues although its process was stopped, and its
+# child appears after the list was read. No fork continues after SIGKILL: so none is left only when
+# no other process is found after all were killed.
 kill_all() { # only builtins: a fork bomb leaves no room for another process
   killed=' '
   local p parent round spared=" 1 $1 " jobs=" $1 "
-  # Whose children are spared. Not keeper and shell: what the action has left and what it runs now
-  # are their children.
+  # The processes whose children are spared. Keeper and shell are not among them: their children
+  # are what the action has left and what it runs now.
   jobs=${jobs/ 1 / } jobs=${jobs/ $shell / }
   kill -STOP -1
   [ "$shell" = 0 ] || kill -KILL "$shell"
@@ -96,8 +95,8 @@ kill_all() { # only builtins: a fork bomb leaves no room for another process
     for p in $found; do
       parent=
       read -r parent <"/proc/$p/stat"
-      # A program may have any name, with blanks and brackets: what is behind the last bracket is
-      # the kernel's.
+      # A program's name may contain blanks and brackets: only what follows the last bracket is from
+      # the kernel.
       parent=${parent##*) } parent=${parent#* } parent=${parent%% *}
       case $jobs in
       *" ${parent:-none} "*) jobs="$jobs$p " spared="$spared$p " ;; # of an earlier job
@@ -108,8 +107,8 @@ kill_all() { # only builtins: a fork bomb leaves no room for another process
   kill -CONT -1
   await_end $killed
 }
-# A process that was killed goes on with the system call that it is in, such as a rename, which may
-# hide a file from whoever reads them all; its other threads do when the first one has ended.
+# A killed process finishes its current system call, such as a rename, which may hide a file from a
+# program that reads them all. Its other threads do so even when the first one has ended.
 await_end() {
   local p state limit=$((SECONDS + 5))
   for p; do
@@ -174,19 +173,19 @@ while IFS= read -r line; do
       exec 202> >(worker python3 -uc 'exec(eval(input()))' 2>&1 202>&-)
     else
       exec 202> >(worker bash 2>&1 202>&-)
-      # Before the state: where nothing else comes, the state stops the shell, and the next one is
-      # started without it.
+      # Before the state: if nothing follows, the state keeps the shell from starting, and the next
+      # one is started without it.
       line="builtin printf 'U %s\\n' $nonce >&201; "
       [ "${rest%% *}" = fresh ] || line="$line{ . /proc/self/fd/203; } >/dev/null 2>&1; "
       # The status says whether a file was read that may have defined anything; see channel.py.
       line="$line$start${rest#* }! [[ \${BASH_ENV-} ]]; __intercode_end $nonce"
-      # As ours: read in one piece.
+      # Like our own script, it is read in one piece.
       line="$ahead
 IFS= read -rN $((${#line} + 1)) __intercode; eval \"\$__intercode\"
 $line"
     fi
-    # A shell must not hold its own input open (202>&-): then it ends with this script, and when 202
-    # becomes the next one's.
+    # A shell must not hold its own input open (202>&-), so that it ends with this script, and when
+    # 202 is opened for the next shell.
     shell=$!
     feed "$line
 "
@@ -217,8 +216,8 @@ $line"
       L) (lister "$SECONDS" "$line" >&201) ;;
       esac
       printf '\n%s %s %s\n' "$command" "$nonce" "$?" >&201
-    # Not waited for: the keeper would not see its input end, nor a K for a command whose time is
-    # up.
+    # Do not wait for it: the keeper would see neither the end of its input, nor a K for a command
+    # whose time is up.
     } &
     ;;
   T)

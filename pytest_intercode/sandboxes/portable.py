@@ -122,7 +122,7 @@ def install_wheels(
         python: the Python that they are for; None for this process's.
 
     Raises:
-        FetchError: they cannot be had.
+        FetchError: they cannot be installed.
     """
     _run_pip(purpose, python, "install", f"--target={target}", *requirements)
 
@@ -160,7 +160,7 @@ def install_npm_packages(
         platform: the platform that they are for, with glibc; None for this machine's.
 
     Raises:
-        FetchError: they cannot be had.
+        FetchError: they cannot be installed.
     """
     words = ["install", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
     if platform is not None:

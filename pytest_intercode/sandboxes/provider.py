@@ -192,7 +192,7 @@ class SandboxProvider(Closing):
         """Return the name of a ready image; wait for it while it is made in the background.
 
         Raises:
-            ImageError: it cannot be had. The first of the episodes that ask for it is given the
+            ImageError: it is not available. The first of the episodes that ask for it is given the
                 reason, and the others get an ``ImageMissing``.
             SandboxError: the episode that asks was called off, or the run is over.
             ImageNotReady: this thread does not wait for images; see ``without_waiting``.

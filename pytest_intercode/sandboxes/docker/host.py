@@ -85,7 +85,7 @@ class HostGroup:
         """Make sure that a host has an image, and that it is the same as on other hosts.
 
         Raises:
-            Exception: it cannot be had; this is any error of the engine or its client.
+            Exception: the image is not available; this is any error of the engine or its client.
         """
         raise NotImplementedError
 

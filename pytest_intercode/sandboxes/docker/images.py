@@ -61,7 +61,7 @@ class DockerImages:
     """Finds or builds the images that tasks name, from several threads at the same time.
 
     While an image is built or pulled, only the lock of that image is held, which all processes of a
-    user share. An image that cannot be had is tried only once.
+    user share. An image that failed is tried only once.
 
     Args:
         api: the engine's client.
@@ -131,7 +131,7 @@ class DockerImages:
         """Pull an image, or the images that it is built from, and build nothing.
 
         Raises:
-            ImageError: it cannot be had.
+            ImageError: it is not available.
         """
         if source.image:
             try:
@@ -170,7 +170,7 @@ class DockerImages:
         """Pull from the registry the same image that another engine has.
 
         Raises:
-            ImageError: it cannot be had.
+            ImageError: it is not available.
         """
         assert self.registry is not None, "what is pinned comes from a registry"
         self.registry.take(name, pinned)
@@ -266,7 +266,7 @@ class DockerImages:
         """Raise again the error that an image had before.
 
         Raises:
-            ImageError: it cannot be had.
+            ImageError: it is not available.
         """
         if name in self._failed:
             failure = self._failed[name]
