@@ -134,7 +134,7 @@ def find_platform(settings: SandboxSettings) -> Platform:
     if settings.default_platform is not None:
         return settings.default_platform
     backend, _ = choose(settings)
-    # A backend of another package may not report it; most run programs of this machine's processor.
+    # Backends of other packages need not report it; most run programs of this machine's processor.
     ask: Callable[[], Platform] | None = getattr(backend, "platform", None)
     return platform_of_machine(machine()) if ask is None else ask()
 

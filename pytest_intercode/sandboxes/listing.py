@@ -123,7 +123,7 @@ class ListingProbe:
         # The entries at the mark were not made by the agent, and do not count for the limits.
         reading.spare(len(self._base), self._names)
         current = dict(self._ask("tree", self._disk, reading))
-        # Files written just before the mark are read again, as their times may not show a change.
+        # Files written just before the mark are read again, as their times might not show a change.
         touched = [path for path, new in current.items() if self._base.get(path) != new]
         for path, item in self._query(
             [p for p in touched if current[p].type == "f"], reading

@@ -104,7 +104,7 @@ class SandboxProvider(Closing):
 
     @property
     def backend(self) -> Backend:
-        """The backend; it may not be started yet."""
+        """The backend, which might not be started yet."""
         return self._choose()[0]
 
     @property

@@ -26,7 +26,7 @@ from pytest_intercode.system.platform import hung_up, open_pipe
 __all__ = ["AttachedStreams", "own_pipes"]
 
 _STDOUT, _STDERR = 1, 2
-# With TLS, a socket that is ready according to poll may not have a whole record yet.
+# With TLS, a socket that is ready according to poll might not have a whole record yet.
 _NOT_READY = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 # The keeper's bash makes two pipes, and keeps the ends that we open until we have opened them. No

@@ -38,7 +38,7 @@ _METADATA_ADDRESSES = (
 _METADATA_ADDRESSES_6 = (
     *("fd00:ec2::254/128", "fd00:ec2::23/128", "fd20:ce::254/128", "fd00:c1::a9fe:a9fe/128"),
 )
-# Names are resolved by a service of the cluster, whose pods a block of addresses may not match.
+# Names are resolved by a service of the cluster, whose pods a block of addresses might miss.
 _RESOLVER = {
     "to": [
         {
