@@ -1,7 +1,7 @@
-"""What an agent does in its sandbox besides its turns: commands of its own shell, and files.
+"""What an agent does in its sandbox besides its turns: commands in a shell of its own, and files.
 
-Everything is done with the rights of the task's user. What comes out of a sandbox is not trusted:
-it is read within limits, and nothing of it lands outside of the place that it was asked for.
+Everything is done with the rights of the task's user. Data from a sandbox are not trusted: they are
+read within limits, and are written nowhere but to the requested place.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ __all__ = [
 ]
 
 MAX_BYTES = 256 * 1024**2
-"""Bytes that are carried in or out at once."""
+"""The most bytes that one copy carries in or out."""
 
 MAX_ENTRIES = 100_000
-"""Files and folders that are carried in or out at once."""
+"""The most files and folders that one copy carries in or out."""
 
 _TIMEOUT = 120.0  # seconds for one copy
 
-# The names of all that is in a folder, and an archive of what has changed in it since a time; all
-# of it where a tool is not GNU's. Times are the inodes' own, which no program of the agent's sets.
+# Prints the names of everything in a folder, and an archive of what has changed in it since a time;
+# of everything if a tool is not GNU's. It compares ctimes, which the agent's programs cannot set.
 _CHANGED = """\
 cd -- {path} || exit 1
 if [[ $(tar --version 2>/dev/null) == *GNU* ]] && find . -prune -newerct @0 >/dev/null 2>&1; then
@@ -60,21 +60,21 @@ tar -x -p -o -m $over -f {staged}/changes.tar"""
 
 
 def as_user(command: str, user: str) -> str:
-    """Return a line of shell that runs a command as a user; as root if no user is given."""
+    """Return a shell command that runs another one as a user; as root if no user is given."""
     if not user:
         return command
     return f"runuser -u {shlex.quote(user)} -- bash -c {shlex.quote(command)}"
 
 
 def command_line(command: str, cwd: str, user: str) -> str:
-    """Return a line for the agent's shell that runs a command in a shell of its own.
+    """Return a line for the agent's shell that runs a command in a new bash.
 
-    What the agent's shell remembers stays as it is.
+    The state of the agent's shell does not change.
 
     Args:
-        command: what a new bash runs.
-        cwd: where.
-        user: by whom, if that is not the shell's own user.
+        command: what the new bash runs.
+        cwd: its working directory.
+        user: its user, if that is not the shell's own user.
     """
     words = ["bash", "-c", command]
     if user:
@@ -83,13 +83,13 @@ def command_line(command: str, cwd: str, user: str) -> str:
 
 
 def put(sandbox: Sandbox, path: Path, target: str, user: str) -> None:
-    """Copy a file or a folder of this machine into a sandbox, replacing files that are there.
+    """Copy a file or a folder of this machine into a sandbox, replacing existing files.
 
     Args:
-        sandbox: where to.
+        sandbox: the sandbox.
         path: the file or folder.
-        target: its path in there, absolute; folders on the way are made.
-        user: whose it is there, and with whose rights it is written; empty for root.
+        target: its absolute path in the sandbox; missing parent folders are created.
+        user: who owns it there, and with whose rights it is written; empty for root.
 
     Raises:
         AgentError: it cannot be read, is too large, or cannot be written there.
@@ -108,12 +108,12 @@ def fetch(sandbox: Sandbox, path: str, user: str) -> bytes:
     """Return a tar archive of a file or a folder in a sandbox; its names begin with ``./``.
 
     Args:
-        sandbox: where it is.
-        path: its path in there, absolute.
+        sandbox: the sandbox.
+        path: the absolute path in the sandbox.
         user: with whose rights it is read; empty for root's.
 
     Raises:
-        AgentError: it is not there, may not be read, or is too large.
+        AgentError: it does not exist, may not be read, or is too large.
     """
     folder, name = posixpath.split(posixpath.normpath(path))
     line = (
@@ -124,7 +124,7 @@ def fetch(sandbox: Sandbox, path: str, user: str) -> bytes:
     with _attribute_to_agent(f"download of {path}"):
         status, output = sandbox.admin(as_user(line, user), _TIMEOUT)
     if status != 0:
-        # What it printed may be half an archive.
+        # Do not show the output: it may be half an archive.
         raise AgentError(
             f"download of {path}: it is not there, or {user or 'root'} may not read it"
         )
@@ -132,13 +132,13 @@ def fetch(sandbox: Sandbox, path: str, user: str) -> bytes:
 
 
 def read_file(sandbox: Sandbox, path: str, user: str, max_bytes: int) -> bytes:
-    """Return the bytes of a file in a sandbox; links lead where they lead there.
+    """Return the bytes of a file in a sandbox; links are resolved there.
 
     Args:
-        sandbox: where it is.
-        path: its path in there, absolute.
+        sandbox: the sandbox.
+        path: the absolute path in the sandbox.
         user: with whose rights it is read; empty for root's.
-        max_bytes: how many it may have.
+        max_bytes: how many bytes it may have.
 
     Raises:
         AgentError: it is not a file, may not be read, or is too large.
@@ -155,13 +155,13 @@ def read_file(sandbox: Sandbox, path: str, user: str, max_bytes: int) -> bytes:
 
 
 def write_file(sandbox: Sandbox, path: str, content: bytes, user: str) -> None:
-    """Write a file in a sandbox, with the mode that it has there; links lead where they lead there.
+    """Write a file in a sandbox; an existing one keeps its mode, and links are resolved there.
 
     Args:
-        sandbox: where to.
-        path: its path in there, absolute; folders on the way are made.
+        sandbox: the sandbox.
+        path: the absolute path in the sandbox; missing parent folders are created.
         content: its bytes.
-        user: with whose rights; empty for root's.
+        user: with whose rights it is written; empty for root's.
 
     Raises:
         AgentError: it cannot be written.
@@ -180,7 +180,7 @@ def write_file(sandbox: Sandbox, path: str, content: bytes, user: str) -> None:
 
 
 def content_of(archive: bytes, path: str) -> bytes:
-    """Return the bytes of the one file that an archive of :func:`fetch` holds.
+    """Return the bytes of the single file in an archive that :func:`fetch` returned.
 
     Raises:
         AgentError: it holds a folder, or is not an archive.
@@ -195,9 +195,9 @@ def content_of(archive: bytes, path: str) -> bytes:
 
 
 def extract(archive: bytes, target_path: Path) -> None:
-    """Write what an archive of :func:`fetch` holds: a file at a path, or a folder's content there.
+    """Extract an archive of :func:`fetch`: a file is written to the path, a folder's content there.
 
-    Only files, folders and links that stay inside are written; owners and times are ours.
+    Only files, folders and links that stay inside are written. Owners and times are not restored.
 
     Raises:
         AgentError: it is not an archive, holds too much, or has names that lead elsewhere.
@@ -205,7 +205,7 @@ def extract(archive: bytes, target_path: Path) -> None:
     links: list[tuple[Path, str]] = []
     files: dict[str, tarfile.TarInfo] = {}
     room = MAX_BYTES
-    # An earlier archive may have left some, of which one may lead out by what this one changes.
+    # After the changes of this archive, a link of an earlier archive may lead out.
     root = target_path.resolve()
     earlier = [link for link in _links_below(target_path) if _is_inside(link, root)]
     with _unpacking(), tarfile.open(fileobj=io.BytesIO(archive)) as members:
@@ -221,11 +221,11 @@ def extract(archive: bytes, target_path: Path) -> None:
             elif member.issym():
                 links.append((target_path / name, member.linkname))
             elif member.isreg():
-                # The first is what was asked for, and has its place at the path itself.
+                # The first member is what was requested; it is written to the path itself.
                 if count:
                     _make_folder(target_path, posixpath.dirname(name))
                 _write(members, member, target_path / name if count else target_path)
-            elif member.islnk():  # a further name of a file that was before it
+            elif member.islnk():  # a hard link to an earlier member
                 first = posixpath.normpath(member.linkname)
                 if (first_member := files.get(first)) is not None:
                     room -= first_member.size
@@ -246,7 +246,7 @@ def _links_below(folder: Path) -> Iterator[Path]:
 
 
 def _make_folder(folder: Path, name: str) -> None:
-    """Make a folder below another; a link on the way, which may lead out, gives way to a folder."""
+    """Create a folder below another; replace links on the way by folders, as they may lead out."""
     folder.mkdir(parents=True, exist_ok=True)
     for part in Path(name).parts:
         folder /= part
@@ -256,9 +256,9 @@ def _make_folder(folder: Path, name: str) -> None:
 
 
 def remove_links_out(links: Iterable[Path], folder: Path) -> list[Path]:
-    """Remove the links that lead out of a folder, by whatever way; return which.
+    """Remove the links that lead out of a folder, directly or not; return the removed ones.
 
-    One may lead out through another, so all have to be there already.
+    A link may lead out through another one, so all of them have to exist already.
     """
     root = folder.resolve()
     removed: list[Path] = []
@@ -280,7 +280,7 @@ def _is_inside(path: Path, root: Path) -> bool:
 
 
 def _is_loop(path: Path) -> bool:
-    """Whether a link leads to itself, which since Python 3.13 ``resolve`` does not mind."""
+    """Whether a link leads to itself, which ``resolve`` does not report since Python 3.13."""
     try:
         path.stat()
     except OSError as error:
@@ -291,13 +291,13 @@ def _is_loop(path: Path) -> bool:
 def changed_files(sandbox: Sandbox, path: str, since: str, user: str) -> bytes:
     """Return what has changed in a folder of a sandbox, as ``agents/workspace.py`` reads it.
 
-    These are a line, ``INODE NAME`` of all that is in it, an empty name, and a tar archive; each
-    name and the line end with a NUL. The line is ``some TIME``, or ``all`` where the archive holds
-    everything and no names are before it. What may not be read is left out.
+    The format is a line, ``INODE NAME`` for everything in the folder, an empty name, and a tar
+    archive; the line and each name end with a NUL. The line is ``some TIME``, or ``all`` if the
+    archive holds everything, without names before it. Unreadable files are left out.
 
     Args:
-        sandbox: where it is.
-        path: the folder, absolute.
+        sandbox: the sandbox.
+        path: the absolute path of the folder.
         since: a time of the sandbox, in seconds since the epoch.
         user: with whose rights it is read; empty for root's.
 
@@ -318,11 +318,11 @@ def apply_changes(
     """Remove files in a folder of a sandbox, and unpack an archive there.
 
     Args:
-        sandbox: where it is.
+        sandbox: the sandbox.
         archive: a tar archive, with names relative to the folder.
-        removed: names of what is removed before, folders with all that is in them.
-        path: the folder, absolute.
-        user: with whose rights; empty for root's.
+        removed: the names of what is removed first; folders are removed with their content.
+        path: the absolute path of the folder.
+        user: with whose rights it is done; empty for root's.
 
     Raises:
         AgentError: it cannot be written there.
@@ -372,7 +372,7 @@ def _unpacking() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _attribute_to_agent(action: str) -> Iterator[None]:
-    """Take a failure for the agent's: programs of its sandbox do the work, and may be its own."""
+    """Blame the agent for a failure: programs in its sandbox do the work, and may be its own."""
     try:
         yield
     except (CommandFailed, SandboxBroken) as error:

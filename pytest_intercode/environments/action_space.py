@@ -1,7 +1,7 @@
-"""What the author of an environment writes: how an action is run, and how a state is graded.
+"""What the author of an environment writes: how an action runs, and how a state is graded.
 
-:class:`~pytest_intercode.environments.base.Environment` plays episodes with it. Six methods have to
-be defined; the others, and every attribute but ``name``, have a default.
+:class:`~pytest_intercode.environments.base.Environment` plays episodes with it. Authors have to
+define six methods and ``name``; the other methods and attributes have defaults.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ __all__ = ["ActionSpace", "SandboxOrders", "User"]
 
 
 class User(Protocol):
-    """Who answers an agent that hands back, in one episode."""
+    """The user who answers an agent that hands back, in one episode."""
 
     @property
     def has_user(self) -> bool:
-        """Whether there is anybody."""
+        """Whether there is a user at all."""
 
     def answer(self, message: str) -> str | None:
-        """Return the reply to a message of the agent's; None where nobody answers."""
+        """Return the reply to a message of the agent; None if nobody answers."""
 
     def give_tools(self, tools: Sequence[Mapping[str, Any]], call: CallTool) -> None:
         """Let the user call tools, which are described as OpenAI's API describes functions."""
 
     def restart(self) -> None:
-        """Begin with the first answer, as the episode does on a fresh sandbox."""
+        """Start again with the first answer, because the episode starts on a fresh sandbox."""
 
     def stop(self) -> None:
-        """End what :meth:`answer` waits for; from any thread."""
+        """Stop a waiting :meth:`answer`; may be called from any thread."""
 
 
 class SandboxOrders:
-    """The sandboxes that one episode asks for. Another thread may call the waiting off.
+    """The sandboxes that one episode asks for. Another thread may cancel the waiting.
 
     Args:
         provider: where they come from.
         task: the episode's task; None before the first one.
 
     Attributes:
-        image_wait: ends what is waited for images.
+        image_wait: cancels the waiting for images.
     """
 
     def __init__(self, provider: SandboxProvider, task: Task | None = None) -> None:
@@ -63,7 +63,7 @@ class SandboxOrders:
         self.image_wait = ImageWait(task.id if task else "", key)
 
     def order(self, spec: SandboxSpec) -> Callable[[], Sandbox]:
-        """Ask for a sandbox; return what waits for it, until :meth:`cancel` is called."""
+        """Order a sandbox; return a function that waits for it, until :meth:`cancel` is called."""
         order = self._provider.order(spec)
         self._orders.append(order)
         if self.image_wait.cancelled:
@@ -71,14 +71,14 @@ class SandboxOrders:
         return order.wait
 
     def cancel(self) -> None:
-        """End the waiting for sandboxes and for images, also what begins later."""
+        """Cancel the waiting for sandboxes and for images, including later ones."""
         self.image_wait.cancel()
         for order in list(self._orders):
             order.cancel()
 
     @property
     def host(self) -> str:
-        """The Docker host of the sandbox that was had; empty for this machine's own engine."""
+        """The Docker host of the episode's sandbox; empty for this machine's own engine."""
         return next((order.host for order in self._orders if order.host), "")
 
 
@@ -90,23 +90,23 @@ class ActionSpace(abc.ABC):
         action_timeout: seconds for an action; None for the task's own number.
 
     Attributes:
-        name: what ``env:`` and ``--intercode-env`` call it.
+        name: the name of the environment in ``env:`` and ``--intercode-env``.
         profile: the profile that it runs under.
-        suite: the suite that is run where only the environment is named.
-        dockerfile: the image of tasks that name none; by default ours.
-        language: what its actions are written in, for models; by default its name.
-        description: what a model is shown of it: what lasts from action to action, and what is
+        suite: the suite that runs if only the environment is named.
+        dockerfile: the Dockerfile for tasks that do not name an image; by default ours.
+        language: the language of its actions, for models; by default its name.
+        description: what a model is shown of it: what is kept from action to action, and what is
             graded; by default the class's docstring.
         example: an action, for models.
-        in_order: whether an episode depends on those before it, so that a run takes them one at a
+        in_order: whether an episode depends on earlier ones, so that a run plays them one at a
             time and in order, whatever its concurrency.
-        fields: the class of the fields that its tasks have and others do not.
+        fields: the class of the fields that only tasks of this environment have.
         kind: everything else about the environment: prompts, the audit's wrong answers, how its
             end states are shown and exported.
         task: the task of the episode; None before the first reset.
         user: who answers an agent that hands back; None for nobody.
-        functions: the tools that actions are calls of, as OpenAI's API describes functions; none
-            where actions have another form. An action is a JSON object of a name and arguments.
+        functions: the tools that actions call, as OpenAI's API describes functions; empty if
+            actions have another form. Such an action is a JSON object of a name and arguments.
     """
 
     name: str
@@ -128,7 +128,7 @@ class ActionSpace(abc.ABC):
         self._action_timeout = action_timeout
         self._orders = SandboxOrders(provider)
 
-    # -- what has to be defined
+    # -- methods that have to be defined
 
     @classmethod
     @abc.abstractmethod
@@ -141,35 +141,35 @@ class ActionSpace(abc.ABC):
 
         Raises:
             TaskError: the task cannot be set up.
-            InfrastructureError: no sandbox could be had, or one broke.
+            InfrastructureError: no sandbox was available, or one broke.
         """
 
     @abc.abstractmethod
     def execute(self, action: str) -> Observation:
-        """Run one action, for :attr:`action_timeout` seconds at most."""
+        """Run one action for at most :attr:`action_timeout` seconds."""
 
     @abc.abstractmethod
     def grade(self, answer: str | None) -> Reward:
-        """Grade the present state; the episode may go on after it.
+        """Grade the current state; the episode may go on afterwards.
 
         Args:
-            answer: what was submitted in words; None if nothing was.
+            answer: the submitted text; None if nothing was submitted.
 
         Raises:
-            TaskError: nothing can be compared, as gold does not work.
+            TaskError: nothing can be compared, because gold does not work.
             InfrastructureError: a sandbox broke.
-            UngradableState: the agent left more than is read; the reward is 0 then.
+            UngradableState: the agent left more than can be read; the reward is then 0.
         """
 
     @abc.abstractmethod
     def stop(self) -> None:
-        """End the episode's sandboxes; does nothing where there are none."""
+        """End the episode's sandboxes; does nothing if there are none."""
 
     @abc.abstractmethod
     def interrupt(self) -> None:
         """End the running action from another thread, as if its time had run out."""
 
-    # -- what may be defined
+    # -- methods that may be defined
 
     def submission(self, action: str) -> str | None:
         """Return the answer if the action is a submission, else None."""
@@ -179,60 +179,60 @@ class ActionSpace(abc.ABC):
         return None
 
     def end_state(self) -> dict[str, Any]:
-        """Return what the last grading compared, as builtins; it can be graded again from it."""
+        """Return what the last grading compared, as builtins, from which it can be repeated."""
         return {}
 
     @classmethod
     def graded_again(cls, state: Mapping[str, Any]) -> Reward | None:
-        """Grade a state that :meth:`end_state` returned; None where that is not provided for.
+        """Grade a state that :meth:`end_state` returned; None if this is not supported.
 
-        For environments that others add: it is what ``pytest-intercode rescore`` asks.
+        For added environments: ``pytest-intercode rescore`` calls it.
         """
         return None
 
     def check_gold(self) -> None:  # noqa: B027 - nothing to do for most
-        """Look at what gold did, after an episode.
+        """Check what gold did, after an episode.
 
-        Gold that fails and is compared with itself looks fine, and no agent can be judged by it.
+        Gold that fails and is compared with itself looks fine, but no agent can be judged by it.
 
         Raises:
-            TaskError: gold looks broken, and the task does not say that it is to be so.
+            TaskError: gold looks broken, and the task does not declare that this is intended.
         """
 
     def abandon(self) -> None:  # noqa: B027 - most have nothing to do
-        """Let what grading reads or waits for end at once; called from another thread.
+        """End immediately whatever grading reads or waits for; called from another thread.
 
-        What is graded then raises, and the episode can only be closed.
+        The grading then raises, and the episode can only be closed.
         """
 
     def answer(self, message: str) -> str | None:
-        """Return what the user says to an agent that hands back; None where nobody answers.
+        """Return the user's reply to an agent that hands back; None if nobody answers.
 
-        It is called on the agent's thread, and may wait, for a model, say.
+        It is called on the agent's thread, and may wait, for example for a model.
 
         Args:
-            message: the agent's.
+            message: the agent's message.
 
         Raises:
-            TaskError: the one who is to answer fails.
-            InfrastructureError: the model that plays the user does.
+            TaskError: the code that answers fails.
+            InfrastructureError: the model that plays the user fails.
         """
         return None if self.user is None else self.user.answer(message)
 
     def stop_answer(self) -> None:
-        """End what :meth:`answer` waits for, as time is up; called from another thread."""
+        """Stop a waiting :meth:`answer`, because time is up; called from another thread."""
         if self.user is not None:
             self.user.stop()
 
     def newly_refused(self) -> list[str]:
-        """Return what of the network the agent was refused since the last call, a line each."""
+        """Return the network accesses refused to the agent since the last call, one line each."""
         return []
 
-    # -- what is there for these methods
+    # -- helpers for these methods
 
     @property
     def current_task(self) -> Task:
-        """The task of the episode, for what is only called in one.
+        """The task of the episode, for methods that are only called during one.
 
         Raises:
             ConfigurationError: there is no episode before the first reset.
@@ -243,17 +243,17 @@ class ActionSpace(abc.ABC):
 
     @property
     def has_user(self) -> bool:
-        """Whether somebody may answer an agent that hands back; see :meth:`answer`."""
+        """Whether a user may answer an agent that hands back; see :meth:`answer`."""
         return self.user is not None and self.user.has_user
 
     @property
     def may_submit_again(self) -> bool:
-        """Whether a submission that fails is answered by what its tests printed."""
+        """Whether a failed submission returns the output of its tests, and the episode goes on."""
         return False
 
     @property
     def submissions(self) -> int:
-        """How often the episode was graded for a submission; 0 where a task allows only one."""
+        """How often a submission was graded in this episode; 0 if the task allows only one."""
         return 0
 
     @property
@@ -262,7 +262,7 @@ class ActionSpace(abc.ABC):
         return self._action_timeout or (self.task.action_timeout if self.task else 0.0)
 
     def order_sandbox(self, spec: SandboxSpec) -> Callable[[], Sandbox]:
-        """Ask for a sandbox; return what waits for it, until the episode is cancelled."""
+        """Order a sandbox; return a function that waits for it, until the episode is cancelled."""
         return self._orders.order(spec)
 
     @property

@@ -13,15 +13,15 @@ _MAX_CHARACTERS = 300  # of each side
 
 @dataclass(frozen=True)
 class Answer:
-    """What is played: actions, and what is submitted after them.
+    """Actions, and what is submitted after them.
 
     Attributes:
         actions: the actions.
         submitted: the text that is submitted. None for gold that is graded without a submission;
-            the audit submits nothing then.
+            the audit then submits nothing.
         description: what it is, for people.
-        certain: it is certainly wrong; else a person has to judge.
-        note: that it solves the task is worth a note, and is not a fault.
+        certain: it is certainly wrong; otherwise a person has to judge.
+        note: if it solves the task, this is worth a note, but not a fault.
     """
 
     actions: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Answer:
 
     @property
     def evidence(self) -> str:
-        """Its text, as evidence."""
+        """Its text, as evidence for the audit."""
         return "\n".join([*self.actions, f"submit {self.submitted or ''}".rstrip()])
 
 

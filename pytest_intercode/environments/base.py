@@ -1,8 +1,8 @@
-"""The environment of reinforcement learning: reset, step, submit, reward; Gymnasium's semantics.
+"""The reinforcement learning environment: reset, step, submit and reward, as in Gymnasium.
 
 An environment runs one episode at a time. It owns the episode's sandboxes, counts its turns and
-records them. It calls no agent, and imports neither pytest nor a backend of sandboxes. How an
-action is run, and how a state is graded, is the subclass's: see ``action_space.py``.
+records them. It does not call agents, and imports neither pytest nor a sandbox backend. Subclasses
+define how an action runs and how a state is graded: see ``action_space.py``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Environment"]
 
-_INTERRUPT_TIMEOUT = 0.2  # seconds for an interrupted action to end
+_INTERRUPT_TIMEOUT = 0.2  # seconds that an interrupted action has to end
 
 
 class Environment(ActionSpace, Closing):
@@ -57,7 +57,7 @@ class Environment(ActionSpace, Closing):
         tasks: the list that :meth:`reset` takes tasks from; empty unless ``make`` filled it.
         turns_spent: turns of the budget that an earlier attempt at this episode has used.
         cancelled: why the environment was cancelled; empty if it was not.
-        recording: of what passes the gateway; None for what the run's settings say.
+        recording: the recording of the gateway's traffic; None to follow the run's settings.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Environment(ActionSpace, Closing):
         max_turns: int | None = None,
         action_timeout: float | None = None,
     ) -> None:
-        check_platform()  # SQLite's databases are in no sandbox, and need as much of the system
+        check_platform()  # SQLite databases need it too, although they have no sandbox
         super().__init__(provider, action_timeout)
         self.feedback = feedback
         self._max_turns = max_turns
@@ -79,7 +79,7 @@ class Environment(ActionSpace, Closing):
         self.phases = Phases()
         self.cancelled = ""
         self.recording: EpisodeRecording | None = None
-        self._acting = False  # an action runs, and nothing is graded
+        self._acting = False  # an action is running, and nothing is being graded
         self._lock = threading.RLock()
         self._process = MakingProcess("this environment belongs", "one")
 
@@ -103,7 +103,7 @@ class Environment(ActionSpace, Closing):
         """Why the episode has ended: ``submitted``, ``solved``, ``budget``, a reason, or ''."""
         return self.episode.over
 
-    # -- an episode, as Gymnasium has it
+    # -- an episode, as in Gymnasium
 
     def reset(
         self,
@@ -115,20 +115,20 @@ class Environment(ActionSpace, Closing):
         """Start an episode on a fresh sandbox; the first observation is the task's query.
 
         Args:
-            task: the task; by default the next of the environment's own list.
-            seed: begin that list again, in the order that belongs to this seed.
-            options: ``{"task": ...}`` with a task, or the id of one of the list.
+            task: the task; by default the next one of the environment's own list.
+            seed: restart that list, in the order that this seed gives.
+            options: ``{"task": ...}`` with a task, or the id of a task in the list.
 
         Raises:
             ConfigurationError: there is no such task.
             TaskError: the task cannot be set up.
-            InfrastructureError: no sandbox could be had, or one broke.
+            InfrastructureError: no sandbox was available, or one broke.
         """
         self._process.check()
         with self._lock:
             task = self.tasks.choose(task, seed=seed, options=options)
             self._orders = SandboxOrders(self.provider, task)
-            self._refuse_cancelled()  # from here on `cancel` also reaches the new ones
+            self._refuse_cancelled()  # from here on, `cancel` reaches the new orders
             call_method(self.name, self.stop)
             self.task = task
             max_turns = (self._max_turns or task.max_turns) - self.turns_spent
@@ -137,7 +137,7 @@ class Environment(ActionSpace, Closing):
                 self.recording.begin()
             with waiting_for_images(self._orders.image_wait):
                 call_method(self.name, self.start, task)
-            self._refuse_cancelled()  # meanwhile; what needs no sandbox has not met it
+            self._refuse_cancelled()  # during `start`, which only notices if it needs a sandbox
             self.first = Observation(task.query, turns_left=self.max_turns)
             return self.first, {"task": task.view(self.max_turns)}
 
@@ -145,12 +145,12 @@ class Environment(ActionSpace, Closing):
         """Run one action, or end the episode if it is ``submit``.
 
         Returns:
-            Observation, reward, terminated, truncated and a dictionary of facts.
+            Observation, reward, terminated, truncated and an info dictionary.
 
         Raises:
             BudgetExhausted: the episode is over.
             TypeError: the action is not a string.
-            TaskError: nothing can be graded, as gold does not work.
+            TaskError: nothing can be graded, because gold does not work.
             InfrastructureError: the sandbox broke.
         """
         if not isinstance(action, str):
@@ -173,7 +173,7 @@ class Environment(ActionSpace, Closing):
             action = f"submit {answer}".rstrip()
             result = self.handle_submission(action, answer or None)
             if answer and self.submission(action) != answer:
-                self.episode.amend_turn(answer=answer)  # the text loses blanks around it
+                self.episode.amend_turn(answer=answer)  # `action` lost the blanks around it
             return result
 
     def close(self) -> None:
@@ -190,14 +190,14 @@ class Environment(ActionSpace, Closing):
         finally:
             self._lock.release()
 
-    # -- what else loops use
+    # -- other methods that loops use
 
     def pass_turn(self, action: str, observation: str) -> StepResult:
-        """Take a turn that runs nothing, as what the agent sent holds no action.
+        """Take a turn that runs nothing, because the agent's message holds no action.
 
         Args:
-            action: what it sent.
-            observation: what it is shown instead.
+            action: the message.
+            observation: what the agent is shown instead of an output.
 
         Raises:
             BudgetExhausted: the episode is over.
@@ -207,7 +207,7 @@ class Environment(ActionSpace, Closing):
             latest = self.episode.latest
 
             def show(_: str) -> Observation:
-                self.episode.latest = latest  # nothing is run, so this is still the state's
+                self.episode.latest = latest  # nothing ran, so the state keeps this reward
                 return Observation(observation, executed=False)
 
             result = self.take_turn(action, show)
@@ -215,16 +215,16 @@ class Environment(ActionSpace, Closing):
             return result
 
     def end(self, reason: str) -> Reward:
-        """End the episode for another reason and grade the state as it is."""
+        """End the episode for a given reason and grade the state as it is."""
         with self._lock:
             final = self._finish(None) if self.final is None else self.final
             self.episode.end(reason)
             return final
 
     def stop_actions(self, reason: str) -> None:
-        """Let no further action run, without waiting for the one that runs.
+        """Refuse further actions and interrupt the running one, without waiting for it to end.
 
-        What is being graded was done in time, and grading may need the sandbox.
+        A grading goes on: the graded state was reached in time, and grading may need the sandbox.
         """
         self.episode.end(reason)
         self.stop_answer()
@@ -232,10 +232,10 @@ class Environment(ActionSpace, Closing):
             self.episode.call_off(self.name, self.interrupt)
 
     def cancel(self, reason: str) -> None:
-        """End the episode from another thread, be it in a reset, an action or a grading.
+        """End the episode from another thread, during a reset, an action or a grading.
 
-        What runs raises :class:`~pytest_intercode.errors.SandboxError`; nothing is graded, and
-        the environment can only be closed.
+        The running call raises :class:`~pytest_intercode.errors.SandboxError`. Nothing is graded,
+        and the environment can only be closed.
         """
         self.cancelled = self.cancelled or reason
         self.episode.end(reason)
@@ -244,51 +244,51 @@ class Environment(ActionSpace, Closing):
         self.episode.call_off(self.name, self.interrupt, self.abandon)
 
     def refused_hosts(self) -> tuple[str, ...]:
-        """Return what of the network the agent was refused in this episode, a line each."""
+        """Return the network accesses refused to the agent in this episode, one line each."""
         self.episode.note_refused(self.newly_refused())
         return self.episode.refused_hosts
 
     def recorded_state(self) -> dict[str, Any]:
-        """Return what the grading compared that gave the reward, as builtins; ``turn``: when."""
+        """Return what was compared for the reward, as builtins; ``turn`` is its turn's number."""
         return self.episode.recorded_state(lambda: call_method(self.name, self.end_state))
 
     # -- for subclasses
 
     @contextlib.contextmanager
     def acting(self, *, late: bool = False) -> Iterator[None]:
-        """Let something run in the sandbox, which changes its state and can be stopped.
+        """Let the block run something that changes the sandbox's state and can be interrupted.
 
         Args:
-            late: also where a budget is used up, as long as nothing is graded.
+            late: also allow this when the budget is used up, until the episode is graded.
 
         Raises:
             BudgetExhausted: the episode is over.
         """
         self._process.check()
         with self._lock:
-            grading = self.episode.grading  # it is ``grade`` that reads what was left
-            self._acting = not grading  # first, so that an end that is not seen below stops it
+            grading = self.episode.grading  # then ``grade`` itself reads the state
+            self._acting = not grading  # set first: an end that comes after the check interrupts it
             try:
                 if not (grading or (late and self.over == "budget" and self.final is None)):
                     self.episode.check_open()
-                self.episode.latest = None  # the state may be another one
+                self.episode.latest = None  # the state may change
                 yield
             finally:
                 self._acting = False
 
     def respond(self, action: str) -> StepResult:
-        """Return what :meth:`step` returns for an action: a submission's end, or a turn."""
+        """Handle an action, as a submission or as a turn; return what :meth:`step` returns."""
         answer = call_method(self.name, self.submission, action)
         if answer is not None:
             return self.handle_submission(action, answer or None)
         return self.take_turn(action, self.execute)
 
     def take_turn(self, action: str, execute: Callable[[str], Observation]) -> StepResult:
-        """Take a turn that does not end the episode by itself, and count it.
+        """Take and count a turn that is not a submission.
 
         Args:
             action: the action, for the record.
-            execute: runs it.
+            execute: runs the action.
 
         Raises:
             BudgetExhausted: the episode is over.
@@ -320,7 +320,7 @@ class Environment(ActionSpace, Closing):
 
         Args:
             action: the action, for the record.
-            answer: what is graded instead of the last output; None where nothing is given.
+            answer: what is graded instead of the last output; None if no answer was given.
         """
         self.episode.submit(action)
         began = time.monotonic()

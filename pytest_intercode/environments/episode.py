@@ -1,6 +1,6 @@
-"""One episode's own data: its turns, its budget, its rewards and why it has ended.
+"""The data of one episode: its turns, its budget, its rewards and why it has ended.
 
-It knows no sandboxes and no threads: an environment runs and grades, and notes it here.
+It does not know about sandboxes or threads: the environment runs and grades, and notes it here.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ __all__ = [
 
 _Returned = TypeVar("_Returned")
 
-_MAX_REFUSED = 200  # lines of a record
+_MAX_REFUSED = 200  # lines in a record
 
 
 class Episode:
     """What has happened in one episode so far.
 
     Args:
-        max_turns: actions that it may take.
+        max_turns: the number of actions that it may take.
         feedback: as for the environment.
 
     Attributes:
-        max_turns: actions that it may take.
+        max_turns: the number of actions that it may take.
         turns: its turns.
         dialogue: what the agent and its user said.
-        over: why it has ended: ``submitted``, ``solved``, ``budget`` or another reason; empty as
-            long as it goes on.
-        latest: the reward of the present state; None where that was not graded.
-        best: with rewards as feedback, the best of them; it is what counts at the end.
+        over: why it has ended: ``submitted``, ``solved``, ``budget`` or another reason; empty
+            while it goes on.
+        latest: the reward of the current state; None if the state was not graded.
+        best: with rewards as feedback, the best reward so far, which counts at the end.
         final: its reward, once it is graded at its end.
-        action: what the agent does, or did last; a command that takes no turn, too.
-        grading: whether its state is being graded, on the thread that holds its lock.
-        fault: what a method raised that was to end something from another thread.
-        pending: returns actions that the agent has taken, and whose turns are added later.
+        action: the agent's current or last action, or a command of its that takes no turn.
+        grading: whether its state is being graded, on the thread that holds the environment's lock.
+        fault: the first error of a method that was called to end something from another thread.
+        pending: returns the actions that the agent has taken but whose turns are added later.
     """
 
     def __init__(self, max_turns: int = 0, feedback: Feedback = "observation") -> None:
@@ -72,25 +72,25 @@ class Episode:
         self.fault: TaskError | None = None
         self.pending: Callable[[], Sequence[str]] = tuple
         self._feedback = feedback
-        self._has_state = True  # the last grading has compared something
+        self._has_state = True  # whether the last grading compared something
         self._best_state: dict[str, Any] = {}
         self._refused: dict[str, None] = {}  # an ordered set
 
     @property
     def remaining_turns(self) -> int:
-        """Actions that it may still take."""
+        """The number of actions that it may still take."""
         return self.max_turns - len(self.turns)
 
     @property
     def goes_on(self) -> bool:
-        """Whether it goes on after the present grading, which is feedback."""
+        """Whether it goes on after the current grading, which is for feedback."""
         return self._feedback == "reward" and not self.over
 
     def check_open(self, refusal: str = "no action is run") -> None:
-        """Refuse to go on after the end.
+        """Raise an error if the episode is over.
 
         Args:
-            refusal: what does not happen, for the message.
+            refusal: what is refused, for the message.
 
         Raises:
             BudgetExhausted: the episode is over.
@@ -99,11 +99,11 @@ class Episode:
             raise BudgetExhausted(f"the episode is over ({self.over}); {refusal}")
 
     def end(self, reason: str) -> None:
-        """End it; the first reason stays."""
+        """End the episode, unless it has ended for another reason already."""
         self.over = self.over or reason
 
     def call_off(self, name: str, *methods: Callable[[], None]) -> None:
-        """Call what ends something from another thread; the end has the first :attr:`fault`."""
+        """Call methods that end something from another thread; keep an error as :attr:`fault`."""
         for method in methods:
             try:
                 call_method(name, method)
@@ -111,20 +111,20 @@ class Episode:
                 self.fault = self.fault or error
 
     def submit(self, action: str) -> None:
-        """End it with a submission, which is a turn."""
+        """End the episode with a submission, which is a turn."""
         self.action = action
         self.turns.append(Turn(action, "", True))
         self.over = "submitted"
 
     def record_turn(self, turn: Turn) -> None:
-        """Add a turn that the agent took by itself in its sandbox, and that is over."""
+        """Add a finished turn that the agent took in its sandbox, not through the environment."""
         self.turns.append(turn)
         self.action = turn.action
         if self.remaining_turns <= 0:
             self.end("budget")
 
     def amend_turn(self, index: int = -1, **fields: Any) -> None:
-        """Put on a turn what became known later, by the names of its fields."""
+        """Set fields of a turn whose values became known later."""
         self.turns[index] = replace(self.turns[index], **fields)
 
     def grade(self, grade: Callable[[], Reward]) -> Reward:
@@ -144,7 +144,7 @@ class Episode:
 
         Args:
             reward: the reward.
-            end_state: returns what was compared; asked only if no earlier turn was as good.
+            end_state: returns what was compared; called only if no earlier turn was as good.
         """
         self.latest = reward
         self.amend_turn(reward=reward.value, parts=reward.parts)
@@ -155,10 +155,10 @@ class Episode:
             self.final, self.over = reward, "solved"
 
     def finish(self, reward: Reward) -> Reward:
-        """Note the reward at the end, unless an earlier turn was better; return which counts.
+        """Note the reward at the end; return it, or an earlier turn's if that was better.
 
         Raises:
-            TaskError: the action could not be ended, as :attr:`fault` says.
+            TaskError: the action could not be ended; this is :attr:`fault`.
         """
         if self.fault is not None:
             raise self.fault
@@ -170,10 +170,10 @@ class Episode:
         return self.final
 
     def recorded_state(self, end_state: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return what was compared for the final reward, with the turn's number if it is a turn's.
+        """Return what was compared for the final reward, with ``turn`` if it is a turn's feedback.
 
         Args:
-            end_state: returns what was compared last.
+            end_state: returns what the last grading compared.
         """
         is_best = self.best is not None and self.final is self.best
         return self._best_state if is_best else self._state(end_state)
@@ -194,20 +194,20 @@ class Episode:
         )
 
     def note_refused(self, hosts: Sequence[str]) -> None:
-        """Note what of the network the agent was refused, as far as a record has room for it."""
+        """Note refused network accesses, up to the limit of a record."""
         room = max(0, _MAX_REFUSED - len(self._refused))
         self._refused.update(dict.fromkeys(hosts[:room]))
 
     @property
     def refused_hosts(self) -> tuple[str, ...]:
-        """What of the network the agent was refused, in order."""
+        """The network accesses that were refused to the agent, in order."""
         return tuple(self._refused)
 
 
 def _reward_for_agent_fault(
     error: SandboxBroken | CommandFailed | UngradableState | AgentError,
 ) -> Reward:
-    """Return the reward of what cannot be graded through the agent's fault.
+    """Return the reward of a state that cannot be graded because of the agent.
 
     Raises:
         CommandFailed: the agent had not acted, so it is not the agent's fault.
@@ -223,10 +223,10 @@ def _reward_for_agent_fault(
 def call_method(
     name: str, method: Callable[..., _Returned], *arguments: Any, **options: Any
 ) -> _Returned:
-    """Return what a method of an environment returns, or what its class makes.
+    """Call a method of an environment, or its class, and return the result.
 
     Raises:
-        TaskError: it raised what is not ours: a mistake in the environment, not in the agent.
+        TaskError: it raised an error that is not ours: a mistake in the environment, not the agent.
     """
 
     def mistake(reason: str) -> TaskError:
@@ -237,7 +237,7 @@ def call_method(
 
 
 def call_execute(name: str, execute: Callable[[str], Observation], action: str) -> Observation:
-    """Return what an environment shows of an action.
+    """Execute an action and return what the environment shows of it.
 
     Raises:
         TaskError: as for :func:`call_method` and :func:`check_returned`.
@@ -251,10 +251,11 @@ def stop_finally(name: str, stop: Callable[[], None], *, graded: bool) -> None:
     Args:
         name: the environment's.
         stop: its method.
-        graded: its episode has a grade, and keeps it; one that has none has an error already.
+        graded: its episode has a grade, and keeps it. An episode without one has failed already,
+            so an error here is dropped.
 
     Raises:
-        ConfigurationError: the method raised what is not ours.
+        ConfigurationError: the method raised an error that is not ours.
     """
     try:
         call_method(name, stop)
@@ -264,10 +265,10 @@ def stop_finally(name: str, stop: Callable[[], None], *, graded: bool) -> None:
 
 
 def check_returned(name: str, method: str, value: object, expected: type[_Returned]) -> _Returned:
-    """Return what a method of an environment returned.
+    """Check the class of what a method of an environment returned, and return it.
 
     Raises:
-        TaskError: it is of another class: a mistake in the environment, not in the agent.
+        TaskError: it has another class: a mistake in the environment, not in the agent.
     """
     if isinstance(value, expected):
         return value
@@ -278,14 +279,14 @@ def check_returned(name: str, method: str, value: object, expected: type[_Return
 
 
 def check_reward(name: str, reward: object) -> Reward:
-    """Return what an environment graded a state with.
+    """Check what an environment's ``grade`` returned, and return it.
 
     Raises:
-        TaskError: it is not a reward, or not within its bounds: a mistake in the environment.
+        TaskError: it is not a reward, or out of bounds: a mistake in the environment.
     """
     reward = check_returned(name, "grade", reward, Reward)
     value = reward.value
-    if not isinstance(value, (int, float)) or not -1 <= value <= 1:  # NaN is not, either
+    if not isinstance(value, (int, float)) or not -1 <= value <= 1:  # also refuses NaN
         raise TaskError(
             f"the environment {name!r}: grade() returned the reward {value!r:.40}; allowed are "
             "numbers up to 1.0, which means solved, and from 0.0 (-1.0 at the least)"

@@ -1,6 +1,6 @@
-"""Fields that tasks of some environments alone have: how suites write them, how they are checked.
+"""Fields that only tasks of some environments have: how suites write them and how they are checked.
 
-The fields of an environment of ours are declared in its folder, in a module of this name.
+The fields of a built-in environment are declared in the module of this name in its folder.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class FileForm(SuiteForm):
             folder: where relative paths in the suite start.
 
         Raises:
-            SuiteError: it names a file that the suite may not read, or that is not there.
+            SuiteError: it names a file that the suite may not read, or that does not exist.
         """
         raise NotImplementedError
 
 
 def as_tuple(value: str | list[str]) -> tuple[str, ...]:
-    """Return a text, or several, as a tuple."""
+    """Return one or more texts as a tuple."""
     return (value,) if isinstance(value, str) else tuple(value)
 
 
@@ -132,7 +132,7 @@ _Tests = Annotated[
 
 @dataclass(frozen=True)
 class InterpreterFields(TaskFields):
-    """What tasks for an interpreter have.
+    """The fields of tasks for an interpreter.
 
     Attributes:
         tests: the hidden tests.
@@ -144,7 +144,7 @@ class InterpreterFields(TaskFields):
     )
 
 
-# -- what a class of fields declares
+# -- the fields that a class declares
 
 
 def forms_of(cls: type[TaskFields]) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def forms_of(cls: type[TaskFields]) -> dict[str, Any]:
 
 @cache
 def path_fields(kind: EnvironmentKind) -> tuple[str, ...]:
-    """Return the names of the fields of a kind that hold paths."""
+    """Return the names of a kind's fields that hold paths."""
     cls = kind.fields_class
     hints = get_type_hints(cls)
     return tuple(item.name for item in fields(cls) if _holds_paths(hints[item.name], ()))
@@ -169,7 +169,7 @@ def _holds_paths(hint: Any, outer: tuple[Any, ...]) -> bool:
 
 
 def leaves_of(value: object) -> Iterator[object]:
-    """Yield the texts, numbers and paths that plain data hold."""
+    """Yield the texts, numbers and paths in plain data."""
     if isinstance(value, Mapping):
         parts = [*value, *value.values()]
     elif isinstance(value, (tuple, list)):
@@ -184,14 +184,14 @@ def leaves_of(value: object) -> Iterator[object]:
 
 
 _TAKEN = frozenset({*(item.name for item in fields(Task)), "dockerfile", "network"})
-"""Names of what every task has, and of what suites say of it."""
+"""The names of the fields that every task has, and of other keys of a task in suites."""
 
 
 def check_fields(cls: type[TaskFields]) -> None:
-    """Check what somebody else declares.
+    """Check a class of fields that a third party declares.
 
     Raises:
-        ConfigurationError: a suite could not be read by it.
+        ConfigurationError: suites could not be read with it.
     """
     location = f"{cls.__module__}.{cls.__qualname__}" if isinstance(cls, type) else repr(cls)
     if not (isinstance(cls, type) and issubclass(cls, TaskFields)):
@@ -228,9 +228,9 @@ _CONTAINERS = (*_MAPPINGS, tuple, list, Sequence, Union, types.UnionType)
 
 
 def _not_plain(hint: Any, outer: tuple[Any, ...]) -> Iterator[Any]:
-    """Yield the parts of a type that JSON, digests and the check of paths know nothing of.
+    """Yield the parts of a type that JSON, digests and the check of paths do not support.
 
-    A path in a set, say, would be one that nobody has seen to lie in the suite's folder.
+    For example, nothing would check that a path in a set lies in the suite's folder.
     """
     origin, parts = get_origin(hint), get_args(hint)
     if hint in _PLAIN_TYPES or origin is Literal or hint in outer:

@@ -1,8 +1,8 @@
 """Gold runs in its own sandbox and its own thread, at the same time as the agent.
 
-Agents' sandboxes are started before gold's, until grading waits for gold. Of tries at one task, the
-first plays gold; what it left is known then, and gold is played again only for an agent that left
-something else.
+Agents' sandboxes are started before gold's, until grading waits for gold. Among tries at one task,
+the first plays gold, and its end state is known from then on. Gold is played again only for an
+agent that left another state.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ __all__ = [
 ]
 
 GOLDS = "golds"
-"""What environments share :class:`GoldCache` under."""
+"""The key under which environments share the :class:`GoldCache`."""
 
 _GOLD_TIMEOUT = 300.0  # seconds of one wait for gold
 _KNOWN = re.compile(r"([0-9a-f]{32}) ([0-9a-f]{32})\n")
-_MAX_FILE_BYTES = 16 * 1024**2  # bytes of the file
+_MAX_FILE_BYTES = 16 * 1024**2  # of the cache file
 
 
 @contextlib.contextmanager
 def attribute_to_gold() -> Iterator[None]:
-    """Attribute it to gold that a sandbox in which gold has acted is broken."""
+    """Blame gold if a sandbox in which it has acted is broken."""
     try:
         yield
     except (SandboxBroken, CommandFailed) as broken:
@@ -61,7 +61,7 @@ def attribute_to_gold() -> Iterator[None]:
 
 @contextlib.contextmanager
 def attribute_state_to_gold(task: Task, *errors: type[IntercodeError]) -> Iterator[None]:
-    """Attribute it to gold that what it left cannot be graded, as these errors say."""
+    """Blame gold if its end state cannot be graded, which these errors report."""
     try:
         yield
     except errors as error:
@@ -72,12 +72,12 @@ def attribute_state_to_gold(task: Task, *errors: type[IntercodeError]) -> Iterat
 
 @dataclass
 class Gold:
-    """What gold left behind, with its sandbox still open for questions.
+    """What gold left behind, with its sandbox still open for further queries.
 
     Attributes:
         sandbox: the sandbox.
-        execution: the last command's.
-        late: what was printed after it by jobs in the background.
+        execution: the execution of the last command.
+        late: what background jobs printed after it.
         changes: the effects on disk.
     """
 
@@ -92,9 +92,9 @@ class GoldRun:
 
     Args:
         provider: where the sandbox and the thread come from.
-        spec: the sandbox.
+        spec: the sandbox that it needs.
         play: brings a fresh sandbox into the task's first state and plays gold in it.
-        phase: what waiting for it is called in records.
+        phase: the name in records for the time spent waiting for it.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class GoldRun:
         """Wait for gold and return what it left.
 
         Raises:
-            TaskError: the task cannot be set up, or gold did not run to its end.
+            TaskError: the task cannot be set up, or gold did not complete.
             InfrastructureError: its sandbox broke.
         """
         self._order.make_urgent()
@@ -141,15 +141,15 @@ class GoldRun:
             raise SandboxError("the gold's sandbox did not answer") from None
 
     def abandon(self) -> None:
-        """Let it end at once, without waiting for that; :meth:`result` raises then."""
+        """End it immediately, without waiting for the end; :meth:`result` then raises."""
         self._stopped.set()
-        self._order.cancel()  # unless gold has its sandbox already
+        self._order.cancel()  # does nothing if gold has its sandbox already
         sandbox = self._sandbox
         if sandbox is not None:
             sandbox.close()
 
     def stop(self) -> None:
-        """End the sandbox, at once if gold is still at work."""
+        """End the sandbox, immediately even if gold is still running."""
         self.abandon()
         if self._future.cancel():
             return
@@ -158,30 +158,30 @@ class GoldRun:
 
 
 def gold_cache(provider: SandboxProvider) -> GoldCache:
-    """Return what is known of golds where these sandboxes are."""
+    """Return the cache of golds' end states that belongs to a provider."""
     return provider.share(GOLDS, GoldCache)
 
 
 class GoldCache:
-    """What golds left, as digests, by what that depends on; from any thread.
+    """The digests of golds' end states, keyed by what these depend on; thread-safe.
 
-    An agent whose end state has the digest of gold's has done what gold did. Every other agent is
-    compared with a gold that is played for it. So a digest that is out of date costs time and no
-    reward; and nobody learns from it what gold did.
+    An agent whose end state has the same digest as gold's has done what gold did. Every other agent
+    is compared with a gold that is played for it. So an outdated digest costs time, but no reward;
+    and digests do not reveal what gold did.
 
     Args:
-        file: where they are kept from run to run, a line each; several processes may add to it.
-            None to know only those of this process.
+        file: where they are kept from run to run, one line each; several processes may append to
+            it. None to keep only those of this process.
     """
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
-        self._mismatches: set[str] = set()  # those that the latest try differed from
+        self._mismatches: set[str] = set()  # the keys for which the latest try differed from gold
         self._lock = threading.Lock()
 
     @cached_property
     def _left(self) -> dict[str, str | GoldRun]:
-        """What golds left, or those that are under way; read when bash tasks are played."""
+        """The digests, and the golds that are running; only read when bash tasks are played."""
         file = self._file
         with contextlib.suppress(OSError):
             if file is not None:
@@ -193,7 +193,7 @@ class GoldCache:
     def has(self, key: str) -> bool:
         """Whether an episode may begin without a gold of its own.
 
-        It may where gold's end state is known or will be, unless the latest agent left another.
+        It may if gold's end state is known or will be, unless the latest agent left another one.
         """
         with self._lock:
             return key in self._left and key not in self._mismatches
@@ -205,7 +205,7 @@ class GoldCache:
                 self._left[key] = run
 
     def digest(self, key: str) -> str | None:
-        """Return the digest of what gold left; wait for a gold that is being played."""
+        """Return the digest of gold's end state; wait for a gold that is being played."""
         with self._lock:
             entry = self._left.get(key)
         if isinstance(entry, GoldRun):
@@ -215,11 +215,11 @@ class GoldCache:
         return entry if isinstance(entry, str) else None
 
     def record_digest(self, key: str, digest: str | None) -> None:
-        """Note what gold left.
+        """Note the digest of gold's end state.
 
         Args:
-            key: what it depends on, in 32 hexadecimal digits.
-            digest: of the end state, in as many; None where that is not to be known.
+            key: a digest of what the end state depends on, 32 hexadecimal digits.
+            digest: the digest of the end state, 32 as well; None if it must not be cached.
         """
         with self._lock:
             former = self._left.pop(key, None)
@@ -228,15 +228,15 @@ class GoldCache:
             self._left[key] = digest
         if self._file is not None and former != digest:
             line = f"{key} {digest}\n".encode("ascii")
-            with contextlib.suppress(OSError):  # it only saves time
+            with contextlib.suppress(OSError):  # the file only saves time
                 file = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
                 try:
-                    # By one call, as several processes append to it.
+                    # In one call, because several processes append to it.
                     os.write(file, line)
                 finally:
                     os.close(file)
 
     def record_match(self, key: str, *, matches: bool) -> None:
-        """Note whether the latest agent left what gold leaves."""
+        """Note whether the latest agent left the same state as gold."""
         with self._lock:
             (self._mismatches.discard if matches else self._mismatches.add)(key)

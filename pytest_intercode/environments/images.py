@@ -1,4 +1,4 @@
-"""The images that tasks need: those that they name, and their environments' own."""
+"""The images that tasks need: those that they name, and those of their environments."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["image_sources"]
 
 
 def image_sources(task: Task) -> tuple[ImageSource, ...]:
-    """Return where the images come from that an episode needs, each once.
+    """Return the sources of the images that an episode needs, without duplicates.
 
-    The layers that a repository is laid over an image by are not among them.
+    The layers that put a repository on top of an image are not among them.
     """
     kind = kind_of(task.env)
     sources = kind.images(task)

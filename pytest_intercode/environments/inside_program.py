@@ -1,4 +1,4 @@
-"""Our own program in a sandbox's interpreter: how it is asked, and how its answers are read."""
+"""Programs of ours that run in a sandbox's interpreter: sending requests and reading answers."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from pytest_intercode.system.archives import pack_files
 
 __all__ = ["ForgedAnswers", "Program"]
 
-_MAX_INLINE = 200_000  # characters; the keeper reads a line ten times as slowly as an archive
+_MAX_INLINE = 200_000  # characters; the keeper reads a line ten times slower than an archive
 _FILE = "/tmp/.intercode-request"
-_ANSWER = rb"%b ([^ \n]*) ([^\n]*)\n"  # of a program, after its token
+_ANSWER = rb"%b ([^ \n]*) ([^\n]*)\n"  # a program's answer, after its token
 _NUMBER = re.compile(rb"-1|0|[1-9][0-9]{0,5}")
 _TEXT = re.compile(rb"[\x20-\x7e]*")
 
 
 class ForgedAnswers(Exception):
-    """A sandbox wrote what none of our programs writes: the agent's doing, and the agent's loss."""
+    """A sandbox wrote what none of our programs writes, so the agent forged it and loses."""
 
 
 class Program:
-    """Our program in the interpreter of one sandbox; its text is sent the first time.
+    """A program of ours in the interpreter of one sandbox; the first request sends its source.
 
     Args:
         sandbox: a sandbox with a Python worker.
-        package: where its modules are.
-        modules: those that it is made of; the last one has ``main``.
+        package: the package of its modules.
+        modules: the modules that it consists of; the last one has ``main``.
     """
 
     def __init__(self, sandbox: Sandbox, package: str, *modules: str) -> None:
@@ -41,16 +41,16 @@ class Program:
         self._sent = False
 
     def ask(self, request: Mapping[str, Any], timeout: float) -> tuple[Execution, dict[int, str]]:
-        """Send a request; return how it went, and the answers by their numbers.
+        """Send a request; return its execution, and the answers by their numbers.
 
-        What else is printed meanwhile is dropped.
+        Any other output is dropped.
 
         Args:
             request: builtin values for the program's ``main``.
-            timeout: seconds for all of it; the answers given by then count.
+            timeout: seconds for the whole request; answers that were given by then count.
 
         Raises:
-            ForgedAnswers: what was answered is not in order, or not as ``main`` writes it.
+            ForgedAnswers: the answers are out of order, or not in the form that ``main`` writes.
         """
         token = secrets.token_hex(8)
         text = "" if self._sent else text_of(self._package, *self._modules)
@@ -62,16 +62,16 @@ class Program:
         execution = self.sandbox.run(
             f"import _intercode\n_intercode.run({text!a}, {source!a})", timeout
         )
-        # A new interpreter has nothing of what the last one was sent.
+        # A new interpreter does not have the source that was sent to the last one.
         self._sent = not execution.restarted
         max_answers = len(request["tests"]) if "tests" in request else 1
         return execution, _read_answers(execution.output, token, max_answers)
 
 
 def _read_answers(output: bytes, token: str, max_answers: int) -> dict[int, str]:
-    """Return the answers in what a sandbox wrote; code of the agent's may have written there, too.
+    """Return the answers in a sandbox's output, to which the agent's code may have written, too.
 
-    A program writes its answers in order, each once, in printable ASCII, or ``-1`` alone.
+    A program writes each answer once, in order, in printable ASCII, or only the answer ``-1``.
     """
     answers: dict[int, str] = {}
     for match in re.finditer(_ANSWER % token.encode("ascii"), output):

@@ -1,13 +1,13 @@
-"""What environments share whose actions are source for a program that reads, runs and remembers.
+"""The base of environments whose actions are source code for an interpreter that keeps its state.
 
-An environment for another language derives from this one. It names the program and says how what
-the hidden tests print is compared with what they print after gold; everything else is here.
+An environment for another language derives from this one. It names the program, and defines how the
+output of the hidden tests is compared with their output after gold; everything else is here.
 
-The program is a child of the sandbox's shell, which feeds it. It has four descriptors: on 4 come
-actions, each ended by a NUL byte; after each one it writes a line to 3, the status (0 where the
-action went well); 0 is empty; 1 and 2 are the agent's. It ends when 4 does. When it dies, or is
-killed as an action does not end, a new one without its state takes its place, and the observation
-says so.
+The program is a child of the sandbox's shell, which sends actions to it. It reads them from
+descriptor 4, each ended by a NUL byte; after each one it writes a line to descriptor 3, the status
+(0 for success). Descriptor 0 is empty; 1 and 2 are for the agent's output. The program ends when 4
+does. If it dies, or is killed because an action does not end, a new program without its state
+replaces it, and the observation says so.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = ["InterpreterEnvironment"]
 
-# Run by the shell before the first action. The program's output is the action's own, in true
-# order and limited as any; a coprocess's would go to the shell.
+# The shell runs this before the first action. The program writes to the action's own output, which
+# keeps the order and the limits; the output of a plain coprocess would go to the shell.
 _START = (
     "exec {{__out}}>&1; "
     "coproc __program {{ exec {program} 3>&1 4<&0 </dev/null >&$__out 2>&1 {{__out}}>&-; }}; "
     "exec {{__out}}>&- {{__to}}>&${{__program[1]}} {{__from}}<&${{__program[0]}}; "
     "__pid=$__program_PID; "
 )
-# What an earlier action started is not killed with the one that does not end.
+# An earlier action started the program, so it is not killed together with one that does not end.
 _END = 'kill -KILL "$__pid" 2>/dev/null; while [ -e "/proc/$__pid/fd/1" ]; do sleep 0.01; done'
-# The shell ends with its program, and the channel says so.
+# If the program dies, the shell exits with its status, which the channel reports.
 _FEED = (
     "printf '%s\\0' {code} >&$__to; IFS= read -r __status <&$__from || "
     '{{ wait "$__pid"; exit "$?"; }} 2>/dev/null; __intercode_status "$__status"'
@@ -46,7 +46,7 @@ _FEED = (
 
 
 class _Interpreter:
-    """The program in one sandbox, started when it is first needed."""
+    """The program in one sandbox, which is started with the first action."""
 
     def __init__(self, sandbox: Sandbox, program: Sequence[str]) -> None:
         self._sandbox = sandbox
@@ -55,31 +55,31 @@ class _Interpreter:
         self._runs = False
 
     def is_installed(self) -> bool:
-        """Ask the sandbox whether it has the program."""
+        """Whether the sandbox has the program."""
         status, _ = self._sandbox.admin(f"command -v -- {shlex.quote(self._program[0])}", 10.0)
         return status == 0
 
     def run(self, code: str, timeout: float) -> Execution:
-        """Run one action in it."""
+        """Run one action in the program."""
         line = _FEED.format(code=shlex.quote(code))
         execution = self._sandbox.run(line if self._runs else self._start + line, timeout)
         self._runs = execution.ended == "itself" and not execution.restarted
         if not self._runs and execution.ended != "cancelled":
-            self._sandbox.run(_END, timeout)  # and what it printed meanwhile is dropped
+            self._sandbox.run(_END, timeout)  # and drop what the program printed until then
         return execution
 
 
 class InterpreterEnvironment(ShellEnvironment):
-    """An interpreter: an action is source that it runs, and it remembers.
+    """An interpreter: it runs each action as source code, and keeps its state between actions.
 
-    Gold is played in an interpreter of its own. Then the task's ``tests``, source too, are run in
-    both, and :meth:`compare` is given what each printed; for a task without tests, what the last
-    action printed, or what the agent submitted. The tests run in the interpreter that the agent
-    used, so they should leave nothing behind.
+    Gold is played in an interpreter of its own. Then the task's ``tests``, which are source code,
+    too, run in both, and :meth:`compare` is given what each of them printed. For a task without
+    tests, it is given what the last action printed, or what the agent submitted. The tests run in
+    the interpreter that the agent used, so they should not leave anything behind.
 
     Attributes:
-        program: the words of the command that starts the interpreter. The module says what is
-            asked of it.
+        program: the words of the command that starts the interpreter. The module's docstring
+            describes the protocol that it has to follow.
     """
 
     fields = InterpreterFields
@@ -95,9 +95,9 @@ class InterpreterEnvironment(ShellEnvironment):
     @staticmethod
     @abc.abstractmethod
     def compare(agent: Sequence[str | None], gold: Sequence[str]) -> Reward:
-        """Grade: a pure function of what the tests printed on both sides, in their order.
+        """Grade: a pure function of what the tests printed on both sides, in the tests' order.
 
-        The agent's is None for a test that did not end with status 0.
+        The agent's output is None for a test that did not end with status 0.
         """
 
     @classmethod
@@ -114,7 +114,7 @@ class InterpreterEnvironment(ShellEnvironment):
 
     @classmethod
     def graded_again(cls, state: Mapping[str, Any]) -> Reward:
-        """Compare again what both sides printed."""
+        """Compare the recorded output of both sides again."""
         return cls.compare(state["agent"]["printed"], state["gold"]["printed"])
 
     # -- an episode
@@ -122,7 +122,7 @@ class InterpreterEnvironment(ShellEnvironment):
     def start(self, task: Task) -> None:
         """Start the agent's sandbox, and play gold in another at the same time."""
         self._printed = None
-        _tests(task)  # a mistake in them is reported at once
+        _tests(task)  # report a mistake in them before anything is started
         self._expected = []
         super().start(task)
         self._interpreter = _Interpreter(self.sandbox, self.program)
@@ -138,7 +138,7 @@ class InterpreterEnvironment(ShellEnvironment):
         return GoldRun(self.provider, self.spec(task, self.provider), play)
 
     def _play_gold(self, interpreter: _Interpreter, task: Task) -> list[str]:
-        """Return what the tests print after gold, or gold itself where there are none."""
+        """Return what the tests print after gold, or what gold prints if there are no tests."""
         prefix = f"{task.source}: task {task.id!r}"
         tests, printed = _tests(task), []
         for code in (*task.gold, *tests):

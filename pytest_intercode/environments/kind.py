@@ -1,7 +1,7 @@
-"""What an environment is, as one object: everything about it that other parts of the package ask.
+"""The kind of an environment: one object with all that other parts of the package ask about it.
 
-Nothing outside of this folder compares the name of an environment. What is right for an environment
-of somebody else's is the default, so that the smallest kind is a class without a body.
+Code outside of this folder does not compare the names of environments. The defaults suit
+third-party environments, so the smallest kind is a class without a body.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Tool(NamedTuple):
     Attributes:
         name: the tool's name.
         argument: the name of its one argument, the action.
-        description: what it does, a sentence for models.
+        description: a sentence for models about what the tool does.
     """
 
     name: str
@@ -51,55 +51,55 @@ class Tool(NamedTuple):
 class EnvironmentKind:
     """One kind of environment.
 
-    A class of an environment names its kind's class in ``kind``. What neither says comes from the
-    attributes ``fields``, ``language``, ``description`` and ``example`` of the environment's class,
-    and from its name.
+    An environment's class names the class of its kind in ``kind``. If the kind leaves out
+    ``fields``, ``language``, ``description`` or ``example``, the value comes from the attribute of
+    the environment's class, or from its name.
 
     Args:
         environment: the environment's class, if the kind has no ``profiles`` of its own.
         name: the name, if the class has none.
 
     Attributes:
-        name: what ``env:`` and ``--intercode-env`` call it.
-        profiles: the environment's class under each profile; text is ``module:class``, which is
+        name: the name of the environment in ``env:`` and ``--intercode-env``.
+        profiles: the environment's class for each profile. A string is ``module:class``, which is
             imported when it is needed.
-        suite: the suite that is run where only the environment is named.
-        fields: the class of the fields that its tasks have and others do not; text is
+        suite: the suite that runs if only the environment is named.
+        fields: the class of the fields that only tasks of this kind have. A string is
             ``module:class``, which is imported when it is needed. Suites, their messages, digests
-            and JSON go by it.
-        has_verification: tasks may say how they are graded by running something.
-        published_rows: rows of its tasks may have the form of a bundled dataset, which their
-            columns show.
-        language: what actions are written in, for models.
-        labels: the names of the language behind a fence of a code block, ours first.
-        suffix: the suffix of files in that language, which an editor highlights by.
-        has_shell: an action is a command of a shell, so that programs can be started in it.
-        description: what a model is shown of an environment without a prompt of its own.
+            and JSON depend on it.
+        has_verification: tasks may have verifications, which grade by running something.
+        published_rows: rows of its tasks may have the form of a bundled dataset, which is
+            recognised by their columns.
+        language: the language of actions, for models.
+        labels: the names of the language after the fence of a code block, ours first.
+        suffix: the suffix of files in that language, by which an editor highlights.
+        has_shell: an action is a shell command, so it can start programs.
+        description: what a model is shown of an environment that has no prompt of its own.
         example: an action, for models.
-        prompt: the template of the sentences that introduce it to a model; empty for the one that
-            all other environments share.
-        graded: a sentence for models on what is graded.
-        submission: what stands behind ``submit`` in prompts, such as ``FLAG``.
+        prompt: the template of the sentences that introduce the environment to a model; empty for
+            the template that all other environments share.
+        graded: a sentence for models about what is graded.
+        submission: what follows ``submit`` in prompts, such as ``FLAG``.
         needs_answer: a submission without an answer cannot be right.
         answer: what is submitted, for the description of a tool's argument.
-        answer_instruction: a sentence in prompts on what is submitted.
+        answer_instruction: a sentence in prompts about what is submitted.
         answer_file_instruction: what a program in the sandbox is asked to write to the file
             ``{answer}``; empty for ``graded``.
-        reads_answer: what such a program wrote there is submitted, or else its last message.
-        graded_by_test: there is no reward but the result of the test that ran the episode.
-        prompts_alone: such a program is given the query, and no word of ours.
+        reads_answer: submit what such a program wrote to that file, or else its last message.
+        graded_by_test: the only reward is the result of the test that ran the episode.
+        prompts_alone: such a program is given only the query, without any text of ours.
         tool: how exports name an action.
-        continuation: for a human, how a text goes on in the next line.
-        indents: the human's editor keeps the indent of the line before.
-        shows_workdir: the human is shown the directory that the task starts in.
+        continuation: how a text continues on the next line, for a human.
+        indents: the human's editor keeps the indent of the previous line.
+        shows_workdir: the human is shown the directory in which the task starts.
         idle_action: an action that changes nothing, for the audit; empty for none.
         siblings_are_wrong: the golds of other tasks on the same data are wrong answers.
         secret_gold: gold is never quoted.
-        intercode_dataset: the dataset that files of InterCode's are about, where they do not name
-            it.
-        unrecorded: what an end state holds that no file of InterCode's does, for messages.
+        intercode_dataset: the dataset of InterCode's files that do not name their dataset.
+        unrecorded: the part of an end state that InterCode's files do not hold, for messages.
         scores_skipped: under the profile ``paper``, an episode that ended with ``skip`` is scored.
-        not_on_nodes: why the nodes of a cluster cannot run it, behind its name; empty if they can.
+        not_on_nodes: why the nodes of a cluster cannot run it, as text that follows its name;
+            empty if they can.
     """
 
     name: str = ""
@@ -162,45 +162,45 @@ class EnvironmentKind:
 
     @cached_property
     def fields_class(self) -> type[TaskFields]:
-        """The class of the fields that its tasks have and others do not."""
+        """The class of the fields that only tasks of this kind have."""
         return _load(self.fields) if isinstance(self.fields, str) else self.fields
 
     # -- tasks
 
     def check(self, task: Task) -> None:
-        """Check what needs more than one field of a task, when a suite is read.
+        """Check conditions on several fields of a task, when a suite is read.
 
         Raises:
-            SuiteError: the task cannot be one of this kind.
+            SuiteError: the task is not valid for this kind.
         """
 
     def needs_sandbox(self, task: Task) -> bool:
-        """Whether an episode takes a sandbox."""
+        """Whether an episode needs a sandbox."""
         return True
 
     def images(self, task: Task) -> list[ImageSource]:
-        """Return where the images come from that a task names: its sandbox's, and others' with it.
+        """Return the sources of the images that a task names, also for verifications and services.
 
-        That of the environment, which a task without one has, is not among them.
+        The environment's own image, which a task without an image uses, is not among them.
         """
         images = [verification.image for verification in task.verifications]
         images += [machine.image for machine in task.services.machines]
         return [task.for_platform(image) for image in (task.image, *images) if image is not None]
 
     def extra(self, task: Task) -> str:
-        """Return the extra of this package that a task cannot do without, or nothing."""
+        """Return the extra of this package that a task requires; empty for none."""
         return ""
 
     def lacks_tests(self, task: Task) -> bool:
-        """Whether a task cannot be graded, as its tests are missing."""
+        """Whether a task cannot be graded because its tests are missing."""
         return False
 
     def golds(self, task: Task) -> tuple[tuple[str, ...], ...]:
-        """Return gold, and further reference answers that are as good."""
+        """Return gold and the other reference answers that are as good."""
         return (task.gold,)
 
     def can_share_verifier(self, task: Task) -> bool:
-        """Whether its verification may run in the agent's own sandbox."""
+        """Whether a task's verification may run in the agent's own sandbox."""
         return True
 
     def gold_answer(self, task: Task) -> Answer:
@@ -210,7 +210,7 @@ class EnvironmentKind:
     # -- agents
 
     def describe_code(self, task: TaskView) -> str:
-        """Return what an action is, for models: the end of "The code is ..."."""
+        """Describe an action, for models: the end of the sentence "The code is ..."."""
         description = " ".join(self.description.split())
         return f"an action of the environment {self.name}" + (
             f" ({description})" if description else ""
@@ -221,14 +221,14 @@ class EnvironmentKind:
         return self.example
 
     def answer_in_words(self, words: str) -> str | None:
-        """Return what is submitted by ``submit WORDS``, as a model wrote it, or None for prose."""
+        """Return what a model's ``submit WORDS`` submits; None if the words are prose."""
         return None
 
     def missing_input(self, text: str, engine: str) -> str:
-        """Return what a human's text still lacks, in a few words; empty if it can be run.
+        """Return what a human's text still lacks, in a few words; empty if it can run.
 
         Args:
-            text: what was typed so far.
+            text: what the human has typed so far.
             engine: the engine of the task's database; empty for a task without one.
         """
         return ""
@@ -236,7 +236,7 @@ class EnvironmentKind:
     # -- the audit
 
     def empty_answers(self, task: Task, state: Mapping[str, Any]) -> Iterable[Answer]:
-        """Return answers that hold nothing.
+        """Return empty answers.
 
         Args:
             task: the task.
@@ -249,28 +249,28 @@ class EnvironmentKind:
         return ()
 
     def data_of(self, task: Task) -> tuple[Any, ...]:
-        """Return what a task is about: equal for tasks on the same data."""
-        files = tuple(sorted(task.files.items()))  # by their paths, of which none is there twice
+        """Return the data that a task works on: equal for tasks on the same data."""
+        files = tuple(sorted(task.files.items()))  # paths are unique, so specs are not compared
         return (self.name, task.workdir, task.setup, task.archive, task.image, files)
 
     def normalise_gold(self, task: Task) -> str:
-        """Return gold without its layout: equal for golds that are the same but for blanks."""
+        """Return gold without its layout: equal for golds that differ only in blanks."""
         return " ".join("\n".join(task.gold).split())
 
     def file_actions(self, task: Task) -> Sequence[str]:
-        """Return the actions whose use of files shows which files gold needs; none for unknown."""
+        """Return the actions whose file accesses show which files gold needs; none if unknown."""
         return ()
 
     def find_leftovers(self, task: Task, state: Mapping[str, Any]) -> list[str]:
-        """Return the paths that gold leaves where an agent may leave anything."""
+        """Return the paths that gold leaves in places where an agent may leave anything."""
         return []
 
     def describe_unequal(self, state: Mapping[str, Any]) -> str:
-        """Describe how the agent's state differs from gold's after an agent that played gold."""
+        """Describe how the state of an agent that played gold differs from gold's own."""
         return ""
 
     def describe_changed(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-        """Describe how the end states of two runs of gold differ; empty if that says nothing."""
+        """Describe how the end states of two runs of gold differ; empty if it is no help."""
         return ""
 
     # -- records
@@ -304,21 +304,21 @@ class EnvironmentKind:
         return graded
 
     def state_of_actions(self, record: EpisodeRecord, task: Task | None) -> Mapping[str, Any]:
-        """Return the end state of an episode that recorded none, as its actions show it.
+        """Return the end state of an episode that did not record it, derived from its actions.
 
         Args:
             record: the episode.
             task: its task, if it was found.
 
         Raises:
-            NotRecorded: they do not show it.
+            NotRecorded: the actions do not show it.
         """
         from pytest_intercode.environments.recorded import missing_state
 
         raise missing_state(record, self.unrecorded)
 
     def judged_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what a judge is shown of an end state, by headings: nothing that is gold's.
+        """Return the parts of an end state that a judge is shown, by heading, without gold's.
 
         Args:
             state: the recorded end state of both sides.
@@ -326,10 +326,10 @@ class EnvironmentKind:
         return {name: state[name] for name in ("agent", "patch") if name in state}
 
     def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
-        """Return the end state next to gold's, as sections of the page.
+        """Return the end state next to gold's, as sections of the report page.
 
         Args:
-            state: the recorded end state of both sides; anybody may have written it.
+            state: the recorded end state of both sides, which is untrusted.
             record: the episode.
         """
         from pytest_intercode.environments.sections import show_state

@@ -1,8 +1,8 @@
-"""MCP servers of a task: whether one starts or is reached, tried in the agent's sandbox.
+"""Check in the agent's sandbox that the MCP servers of a task start or can be reached.
 
-The agent starts them itself, or connects to them. One that does not answer would be the agent's
-trouble, and look like its failure; so each is tried once before it, and has to answer the first
-request of the protocol.
+The agent itself starts them or connects to them. A server that does not answer would look like a
+failure of the agent. So each server is tried once beforehand, and has to answer the first request
+of the protocol.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["start_servers"]
 _START_TIMEOUT = 30  # seconds for the answer to the first request
 _MAX_LINE_BYTES = 1_000_000
 _MAX_SHOWN = 200  # characters of what a server printed
-_VERSION = "2025-06-18"  # of the protocol; a server may answer with one that it knows
+_VERSION = "2025-06-18"  # of the protocol; a server may answer with another one that it supports
 _REQUEST = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -36,12 +36,12 @@ _REQUEST = {
         "clientInfo": {"name": "pytest-intercode", "version": "1"},
     },
 }
-# It prints how the reading ended (`line`, `timeout`, or `end`) with the server's status, the line
-# that was read, and what the server printed on its standard error. Lines before the answer, which
-# are notifications, are skipped. With `set -m`, the server has a process group of its own, which
-# ends as a whole: by the end of its input, as MCP says, or by a signal where that does not help.
-# Its number is taken from `$!`, as bash forgets `SERVER_PID` as soon as the server has ended. It
-# forgets the pipes with it: the server waits for an empty line, until they have other numbers.
+# This prints how the reading ended (`line`, `timeout`, or `end`) with the server's status, then the
+# line that was read, then what the server wrote to its standard error. It skips notifications that
+# come before the answer. With `set -m`, the server has a process group of its own, which ends as a
+# whole: when its input ends, as MCP says, or by a signal if that does not help. The process ID is
+# taken from `$!`, because bash unsets `SERVER_PID` as soon as the server has ended. It then closes
+# the pipes, too, so the server first waits for a line, until the pipes have been duplicated.
 _SCRIPT = """\
 set -m
 exec {{report}}>&1 >/dev/null 2>&1 </dev/null
@@ -78,12 +78,12 @@ tail -c 2000 "$errors" >&"$report"
 rm -f "$errors"
 """
 
-# For a server with an address. It prints how the reading ended (`unreached`, `end` of what the
-# server sends, or `timeout`), and the answer as it came. Bash connects by itself, as an image need
-# not have a program that does. A service may run and not listen yet, so a connection is tried until
-# the time is up. A server may keep its connection open: reading ends with the line of an event that
-# answers, or, where it does not end with a line, once nothing has come for a second. The session is
-# ended, as a server may have one at a time.
+# For a server with an address. This prints how the reading ended (`unreached`, `end` of what the
+# server sends, or `timeout`), and the raw answer. Bash itself connects, because an image may lack a
+# program that does. A service may run but not listen yet, so connecting is retried until the time
+# is up. A server may keep its connection open: reading ends with the line of an event that answers,
+# or, if the answer does not end with a newline, when nothing has come for a second. The session is
+# ended, because a server may allow only one at a time.
 _ADDRESS_SCRIPT = """\
 exec {{report}}>&1 >/dev/null 2>&1 </dev/null
 trap '' PIPE
@@ -125,7 +125,7 @@ if [ "$session" ] && exec {{server}}<>/dev/tcp/{host}/{port}; then
 fi
 printf '%s\n%s' "$ending" "$answer" >&"$report"
 """
-# By the older transport the first event says where messages go, and that is answer enough.
+# In the older transport, the first event names the address for messages; that is enough.
 _LAST_LINES = {"http": "yes:data:*", "sse": ":data:*[![:space:]]*"}
 
 _BLANK_LINE = re.compile(r"\r?\n\r?\n")
@@ -134,16 +134,16 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[^\r\n]*\r?\n")
 
 
 def start_servers(environment: ShellEnvironment, servers: Mapping[str, str]) -> None:
-    """Start or reach each server once in the agent's sandbox, in the task's directory; end that.
+    """Try each server once in the agent's sandbox, in the task's directory, and end it again.
 
-    A server behind TLS is left to the agent: nothing that every image has speaks it.
+    A server behind TLS is not tried, because not every image has a program that speaks TLS.
 
     Args:
-        environment: after its sandbox was prepared, before the agent acts.
+        environment: the environment, with its sandbox prepared, before the agent acts.
         servers: the command lines or addresses, by name.
 
     Raises:
-        TaskError: one does not answer in 30 seconds, ends, or answers what is not MCP.
+        TaskError: a server does not answer in 30 seconds, ends, or its answer is not MCP.
         InfrastructureError: the sandbox broke.
     """
     for name, server in servers.items():
@@ -154,7 +154,7 @@ def start_servers(environment: ShellEnvironment, servers: Mapping[str, str]) -> 
         request = Command(script, "", _START_TIMEOUT + 10.0, "", False)
         _, output = environment.run_command(request)
         if is_cut(output) and '"result"' in output:
-            continue  # an answer, and longer than an output of this task may be
+            continue  # an answer that is longer than an output of this task may be
         problem = (
             _find_problem(output)
             if address is None
@@ -162,7 +162,7 @@ def start_servers(environment: ShellEnvironment, servers: Mapping[str, str]) -> 
         )
         if problem:
             raise TaskError(f"mcp: the server {name!r} ({one_line(server):.80}) {problem}")
-    environment.episode.action = ""  # what has run is not the agent's
+    environment.episode.action = ""  # the agent did not run these commands
 
 
 def _start_script(command: str) -> str:
@@ -205,13 +205,13 @@ def _find_problem_of_address(output: str, transport: str) -> str:
         transport: the server's.
     """
     ending, _, answer = output.partition("\n")
-    if ending in ("unreached", ""):  # it prints nothing where the network swallows what is sent
+    if ending in ("unreached", ""):  # nothing is printed if the network drops packets silently
         return f"cannot be reached from the agent's sandbox in {_START_TIMEOUT} s"
     if ending not in ("end", "timeout"):
         return f"could not be tried in this sandbox: {one_line(output):.200}"
     status, body = _read_response(answer)
     if status.startswith("3"):
-        return ""  # clients follow it
+        return ""  # clients follow a redirect
     if status not in ("", "200"):
         return f"answers with HTTP status {status}"
     if transport == "sse" and any(_events(body)):
@@ -224,14 +224,14 @@ def _find_problem_of_address(output: str, transport: str) -> str:
 
 
 def _read_response(answer: str) -> tuple[str, str]:
-    """Return the status and the body of an answer by HTTP; no status if it is none."""
+    """Return the status and the body of an HTTP response; an empty status if it is not one."""
     while True:
         head, *rest = _BLANK_LINE.split(answer, maxsplit=1)
         match = _STATUS.match(head)
         if match is None:
             return "", answer
         answer = "".join(rest)
-        if not match[1].startswith("1"):  # the one that counts comes after these
+        if not match[1].startswith("1"):  # the final response follows an informational one
             break
     if re.search(r"^transfer-encoding:.*\bchunked\b", head, re.IGNORECASE | re.MULTILINE):
         answer = _join_chunks(answer.encode()).decode("utf-8", "replace")
@@ -248,7 +248,7 @@ def _join_chunks(body: bytes) -> bytes:
 
 
 def _events(body: str) -> list[str]:
-    """Return the data of the events of a stream."""
+    """Return the data of the events in a stream."""
     blocks = _BLANK_LINE.split(body)
     return [
         "\n".join(line[5:].strip() for line in block.splitlines() if line.startswith("data:"))

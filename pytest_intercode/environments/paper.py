@@ -1,8 +1,8 @@
-"""What the environments of the paper profile share: ``skip``, and the shell of bash and ctf.
+"""Base classes of the paper profile: ``skip``, and the shell of bash and ctf.
 
-InterCode lets an agent give up with ``skip``. In its shell each action is a process of its own,
-made of the words that a string splits into; ``cd`` is followed by looking at the text. Published
-numbers depend on both.
+InterCode lets an agent give up with ``skip``. In its shell, each action is a process of its own,
+made of the words that a string splits into, and the effect of ``cd`` is derived from its text.
+Published numbers depend on both.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PaperEnvironment(Environment):
     """An environment in which the action ``skip`` ends the episode."""
 
     def submission(self, action: str) -> str | None:
-        """Take every action that begins with ``submit`` for a bare submission."""
+        """Treat every action that begins with ``submit`` as a submission without an answer."""
         return "" if action.startswith("submit") else None
 
     def respond(self, action: str) -> StepResult:
@@ -50,7 +50,7 @@ class PaperEnvironment(Environment):
 
 
 def split_words(text: str) -> list[str] | None:
-    """Split a string into the words of a process; None if no process can be given them."""
+    """Split a string into the words of a command; None if no process can be started with them."""
     try:
         return None if unsendable(text) else shlex.split(text)
     except ValueError:
@@ -71,13 +71,13 @@ def resolve_cd(directory: str, action: str) -> str:
     return "/" + "/".join(parts)
 
 
-# The engine's exec ends when everybody has let go of its output, background jobs included. Who
-# waits for that has its own name before the process begins: processes are listed.
+# Docker's exec ends when all processes, background jobs included, have closed its output. Here, a
+# `cat` waits for that. It has this name before the action begins, which may list processes.
 _WAITING = (
     "exec {out}> >(exec cat); "
     "for ((n = 0; n < 2000; n++)); do "
     "read -r name 2>/dev/null </proc/$!/comm && [[ $name != cat ]] || break; done; "
-    "{ (%s) >&$out 2>&1 {out}>&-; } 2>/dev/null; "  # no word of the shell's own on how it ended
+    "{ (%s) >&$out 2>&1 {out}>&-; } 2>/dev/null; "  # hides the shell's own message on its end
     "status=$?; exec {out}>&-; wait $!; (exit $status)"
 )
 
@@ -93,7 +93,7 @@ def run_words(
 
     Args:
         sandbox: where it runs.
-        words: its words; None for an action that does not split.
+        words: its words; None for an action that cannot be split.
         directory: where it starts.
         timeout: seconds until it is killed.
         variables: what the image adds to the environment.
@@ -116,7 +116,7 @@ def run_words(
 
 
 class PaperShell(PaperEnvironment, ShellEnvironment):
-    """A shell as InterCode sees it: a process for each action, and a directory for the next."""
+    """InterCode's shell: each action is a process, and only the directory is kept between them."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""A recorded episode that is scored again, and what its actions say. Touches nothing."""
+"""Recorded episodes that are scored again, and what their actions show. Has no side effects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REPLAY_ADVICE = "play it again with --intercode-agent=replay:FILE --intercode-pr
 
 
 class NotRecorded(IntercodeError):
-    """The record does not hold what the reward is made of; the message says what is missing."""
+    """The record does not hold what the reward depends on; the message says what is missing."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class RecordedEpisode:
         record: the episode.
         state: the end states of both sides.
         played: the profile that it was played under.
-        profile: the one that it is scored by.
-        options: the reward options to go by; None for those that were recorded.
+        profile: the profile that it is scored under.
+        options: the reward options to use; None for the recorded ones.
     """
 
     record: EpisodeRecord
@@ -49,7 +49,7 @@ class RecordedEpisode:
     options: RewardOptions | None
 
     def check_same(self, problem: str = "") -> None:
-        """Refuse a profile that compares what another one does not record.
+        """Refuse to score under a profile other than the one that the episode was played under.
 
         Args:
             problem: what is not recorded.
@@ -61,7 +61,7 @@ class RecordedEpisode:
             raise self.not_recorded(problem or f"it was played as {self.played}")
 
     def not_recorded(self, problem: str) -> NotRecorded:
-        """Return an error that says what is missing, and how it can be had."""
+        """Return an error that says what is missing, and how to get it."""
         advice = REPLAY_ADVICE.format(profile=self.profile)
         return NotRecorded(f"{self.record.task.env}: {problem}: {advice}")
 
@@ -71,7 +71,7 @@ def missing_state(record: EpisodeRecord, content: str) -> NotRecorded:
 
     Args:
         record: the episode.
-        content: what a file of InterCode's does not hold.
+        content: what InterCode's files do not hold.
     """
     env = record.task.env
     if is_ours(record):
@@ -83,13 +83,13 @@ def missing_state(record: EpisodeRecord, content: str) -> NotRecorded:
 
 
 def unsubmitted(record: EpisodeRecord) -> bool:
-    """Whether a recorded episode ended without a submission, by what its last action says."""
+    """Whether the last action of a recorded episode is not a submission."""
     actions = actions_of(record.turns[-1:])
     return not actions or not actions[-1].strip().startswith("submit")
 
 
 def outcome_with(record: EpisodeRecord, reward: float) -> Outcome:
-    """Return the outcome of a recorded episode with another reward, as the turn loop names it."""
+    """Return the outcome that the turn loop would give a recorded episode with another reward."""
     recorded = record.outcome
     if recorded == "agent-error":
         return recorded
@@ -107,7 +107,7 @@ def outcome_with(record: EpisodeRecord, reward: float) -> Outcome:
 
 
 def actions_of(turns: Iterable[Turn]) -> list[str]:
-    """Return the actions, without what was said in turns that ran nothing."""
+    """Return the actions, without the messages of turns that ran nothing."""
     return [turn.action for turn in turns if not turn.passed]
 
 

@@ -1,4 +1,4 @@
-"""The kinds of environments, ours and those that others add; and which class runs which profile."""
+"""The kinds of environments, built-in and added, and the class that runs each profile."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _Class = TypeVar("_Class", bound="type[Environment]")
 
 PROFILES = ("strict", "paper")
 
-# Imported when they are asked for: a run has one or two of them.
+# Imported on demand, because a run uses one or two of them.
 _KINDS = {
     "bash": "BashKind",
     "sql": "SqlKind",
@@ -55,15 +55,15 @@ _KINDS = {
     "checks": "ChecksKind",
 }
 PROJECT = "project"
-"""The environment of project tests: no suite has tasks of it, as a test says what is right."""
+"""The environment of project tests. Suites have no tasks of it, because the test itself grades."""
 
-_OF_DATASETS = ("tau2", "checks")  # suites may have tasks of them, and no suite is bundled
+_OF_DATASETS = ("tau2", "checks")  # suites may have tasks for these, but no suite is bundled
 
 BUILTIN_ENVIRONMENTS = tuple(name for name in _KINDS if name not in (PROJECT, *_OF_DATASETS))
-"""The names of our own environments that have a bundled suite."""
+"""The names of the built-in environments that have a bundled suite."""
 
 GROUP = "pytest_intercode.environments"
-"""The group of entry points: each is named as its environment, and names its class."""
+"""The group of entry points: each has the name of its environment and refers to its class."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _OUR_MODULES = "pytest_intercode."
@@ -81,17 +81,17 @@ def add_environment(added: type[Any]) -> None:
 
 
 def watch_environments(call: Callable[[str], None]) -> None:
-    """Call a function with the name of every environment, now and as they are added."""
+    """Call a function with each environment's name: now for all of them, later for added ones."""
     _watching.append(call)
     for name in environment_names():
         call(name)
 
 
 def added_environment(name: str) -> type[Any] | None:
-    """Return what was added under a name, from an entry point if need be.
+    """Return the class that was added under a name, loading its entry point if necessary.
 
     Raises:
-        ConfigurationError: the entry point cannot be loaded, or two packages have one.
+        ConfigurationError: the entry point cannot be loaded, or two packages define it.
     """
     if name in _added or name in _KINDS:
         return _added.get(name)
@@ -103,13 +103,13 @@ def added_environment(name: str) -> type[Any] | None:
 
 
 def is_environment(name: str) -> bool:
-    """Whether there is an environment of this name, for suites."""
+    """Whether suites can have tasks for an environment of this name."""
     builtin = (*BUILTIN_ENVIRONMENTS, *_OF_DATASETS)
     return name in builtin or name in _added or name in _entry_points()
 
 
 def is_builtin(name: str) -> bool:
-    """Whether an environment is ours, so that every installation has it."""
+    """Whether an environment is built in, so that every installation has it."""
     return name in _KINDS
 
 
@@ -121,7 +121,7 @@ def why_env_not_on_nodes(name: str) -> str:
 
 
 def environment_names() -> tuple[str, ...]:
-    """Return all names: the built-in ones, then the added ones."""
+    """Return the names of all environments, the built-in ones first."""
     return tuple(dict.fromkeys((*BUILTIN_ENVIRONMENTS, *sorted({*_added, *_entry_points()}))))
 
 
@@ -129,8 +129,8 @@ def _entry_points() -> dict[str, EntryPoint]:
     return _entry_points_on(tuple(sys.path))
 
 
-# To look for them reads the metadata of every installed package: 8 ms, where tasks by the thousand
-# ask whether their tags name an environment. What is installed changes with the path, if at all.
+# Finding entry points reads the metadata of every installed package, which takes 8 ms, and tasks
+# ask by the thousand whether their tags name an environment. Only a new path can change the result.
 @cache
 def _entry_points_on(_path: tuple[str, ...]) -> dict[str, EntryPoint]:
     points = entry_points(group=GROUP)
@@ -140,26 +140,26 @@ def _entry_points_on(_path: tuple[str, ...]) -> dict[str, EntryPoint]:
 def register_environment(cls: _Class) -> _Class:
     """Add an environment of your own, from a conftest.py or a module; also a decorator.
 
-    From then on its name is valid in suites (``env:``), for ``--intercode-env``, in marks, for
-    ``make`` and for Gymnasium. An installed package needs no call: it names its class in an entry
-    point of the group ``pytest_intercode.environments``.
+    From then on, its name is valid in suites (``env:``), for ``--intercode-env``, in marks, for
+    ``make`` and for Gymnasium. An installed package does not need this call: it names its class in
+    an entry point of the group ``pytest_intercode.environments``.
 
     Args:
-        cls: the class. It has a ``name``, and where it likes a ``suite`` and a ``dockerfile``.
+        cls: the class. It has a ``name``, and optionally a ``suite`` and a ``dockerfile``.
 
     Returns:
-        The class as it is.
+        The class, unchanged.
 
     Raises:
-        ConfigurationError: it is not an environment that can be made, or its name is taken.
+        ConfigurationError: it is not an environment class that can be used, or its name is taken.
     """
     __tracebackhide__ = True  # pytest shows the line of the conftest.py
     _check(cls)
     point = _entry_points().get(cls.name)
-    # While the module of an entry point is imported, the class is not in it yet.
+    # The entry point cannot be loaded here: its module is still being imported, without the class.
     of_point = point is not None and point.module == cls.__module__
     registered = _added.get(cls.name) if of_point else added_environment(cls.name)
-    # The same class, imported again, replaces its former self.
+    # The same class, imported again, replaces the earlier one.
     if registered is not None and _qualified_name(registered) != _qualified_name(cls):
         raise ConfigurationError(
             f"{_qualified_name(cls)}: the environment {cls.name!r} is there already, from "
@@ -170,7 +170,7 @@ def register_environment(cls: _Class) -> _Class:
 
 
 def kind_of(name: str) -> EnvironmentKind:
-    """Return the kind of an environment; a plain one for a name that is not known here.
+    """Return the kind of an environment; a default kind for an unknown name.
 
     Raises:
         ConfigurationError: its entry point cannot be loaded.
@@ -182,7 +182,7 @@ def kind_of(name: str) -> EnvironmentKind:
 
 
 def builtin_kinds() -> tuple[EnvironmentKind, ...]:
-    """Return the kinds of our own environments that suites have tasks of."""
+    """Return the kinds of the built-in environments that have a bundled suite."""
     return tuple(map(_builtin_kind, BUILTIN_ENVIRONMENTS))
 
 
@@ -198,7 +198,7 @@ _kinds_by_class: dict[type[Environment], EnvironmentKind] = {}
 
 def _kind_of_class(cls: type[Environment], name: str) -> EnvironmentKind:
     if cls not in _kinds_by_class:
-        _check(cls)  # it may come from an entry point
+        _check(cls)  # a class from an entry point was not checked by register_environment()
         _kinds_by_class[cls] = _guarded(cls.kind(cls))
     if cls.name != name:
         raise ConfigurationError(
@@ -209,10 +209,10 @@ def _kind_of_class(cls: type[Environment], name: str) -> EnvironmentKind:
 
 
 def _guarded(kind: EnvironmentKind) -> EnvironmentKind:
-    """Return a kind of somebody else's, whose methods raise nothing but errors of ours."""
+    """Wrap the methods of a third-party kind, so that they only raise this package's errors."""
     for name, function in inspect.getmembers(type(kind), inspect.isfunction):
         is_ours = name.startswith("_") or function.__module__.startswith(_OUR_MODULES)
-        if not is_ours and name != "check":  # that is a mistake in a suite; see the loader
+        if not is_ours and name != "check":  # the loader reports its errors as the suite's
             setattr(kind, name, partial(call_method, kind.name, getattr(kind, name)))
     return kind
 
@@ -221,7 +221,7 @@ def environment_class(env: str, profile: str) -> type[Environment]:
     """Return the class for an environment and a profile.
 
     Raises:
-        ConfigurationError: there is none, or a package has one of the name of ours.
+        ConfigurationError: there is none, or a package defines one with a built-in name.
     """
     kind = kind_of(env)
     if is_builtin(env):
@@ -248,7 +248,7 @@ def environment_class(env: str, profile: str) -> type[Environment]:
 
 
 def environment_suggestion(name: str) -> str:
-    """Return what a name that no environment has may mean: a near one, or one of the user's own."""
+    """Return a hint for an unknown name: a similar name, or how to register an environment."""
     near = suggestion(name, environment_names())
     return near or (
         " One of your own is registered with register_environment(), in a conftest.py, which "
@@ -257,14 +257,14 @@ def environment_suggestion(name: str) -> str:
 
 
 def environments_with(profile: str) -> tuple[str, ...]:
-    """Return those of our environments that can be run with a profile."""
+    """Return the names of the built-in environments that have a profile."""
     return tuple(kind.name for kind in builtin_kinds() if profile in kind.profiles)
 
 
 def _check(cls: object) -> None:
-    """Refuse what cannot be an environment."""
+    """Refuse a class that cannot be an environment."""
     __tracebackhide__ = True
-    # Half of the package, which those who ask for a prompt or a tool do not need.
+    # These import half of the package, which callers that need a prompt or a tool do not use.
     from pytest_intercode.environments.base import Environment
     from pytest_intercode.environments.interpreter import InterpreterEnvironment
 

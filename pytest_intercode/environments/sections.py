@@ -1,13 +1,13 @@
-"""Sections of an end state next to gold's: lines that the page shows.
+"""Sections that show an end state next to gold's on the report page.
 
 A section is a dictionary of builtins:
 
-* ``title``, ``note``: what is compared, and what has to be known of it;
-* ``same``: whether both sides are equal in it; None where it does not count;
-* ``head``: the names of columns, where the lines are rows of a table;
-* ``lines``: a mark and the cells. ``=`` is on both sides, ``+`` is the agent's alone, ``-`` is
-  gold's alone, ``!`` is different on the two sides;
-* ``more``: lines that are left out.
+* ``title``, ``note``: what is compared, and a remark about it;
+* ``same``: whether both sides are equal in it; None if it does not count;
+* ``head``: the names of columns, if the lines are rows of a table;
+* ``lines``: a mark and the cells of each line. ``=`` is on both sides, ``+`` only on the agent's,
+  ``-`` only on gold's, ``!`` differs between them;
+* ``more``: the number of lines that are left out.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = [
 Section: TypeAlias = "dict[str, Any]"
 
 _MAX_LINES = 300  # of a section
-_MAX_DIFFED = 400  # lines of a side: a diff takes time with their square
+_MAX_DIFFED = 400  # lines of a side; the time of a diff grows with their square
 _CONTEXT = 3  # equal lines around each difference
 _MAX_CELL = 500  # characters of a cell
 
 
 def show_state(state: Mapping[str, Any]) -> list[Section]:
-    """Show a state of which nothing is known as it is."""
+    """Show a state of unknown structure as JSON."""
     agent_state, gold_state = (
         json.dumps(state.get(side), indent=1, sort_keys=True) for side in ("agent", "gold")
     )
@@ -70,12 +70,12 @@ def compare_lines(title: str, agent: Sequence[str], gold: Sequence[str]) -> Sect
 
 
 def show_marked_lines(title: str, lines: Sequence[Sequence[str]], same: bool | None) -> Section:
-    """Show lines that have their marks.
+    """Show lines that already have marks.
 
     Args:
-        title: what they are.
-        lines: a mark and the cells of each.
-        same: whether both sides are equal; None where that does not count.
+        title: what the lines are.
+        lines: a mark and the cells of each line.
+        same: whether both sides are equal; None if that does not count.
     """
     return _with_remaining({"title": title, "same": same, "lines": _shortened(lines)}, len(lines))
 
@@ -86,7 +86,7 @@ def show_lines(title: str, lines: Sequence[str]) -> Section:
 
 
 def _diff(gold: Sequence[str], agent: Sequence[str]) -> list[list[str]]:
-    """Return gold's lines (``-``), the agent's (``+``) and, near them, what both have."""
+    """Return gold's lines (``-``), the agent's (``+``) and the common lines near them."""
     diff_lines: list[list[str]] = []
     matcher = difflib.SequenceMatcher(None, gold, agent, autojunk=False)
     for number, group in enumerate(matcher.get_grouped_opcodes(_CONTEXT)):
@@ -102,7 +102,7 @@ def _diff(gold: Sequence[str], agent: Sequence[str]) -> list[list[str]]:
 
 
 def compare_unordered(title: str, agent: Sequence[str], gold: Sequence[str]) -> Section:
-    """Compare what each side has, whatever its order: what one lacks comes first."""
+    """Compare the lines of both sides without regard to order; differences come first."""
     gold_counts, agent_counts = Counter(gold), Counter(agent)
     lines = [["-", line] for line in (gold_counts - agent_counts).elements()]
     lines += [["+", line] for line in (agent_counts - gold_counts).elements()]
@@ -114,7 +114,7 @@ def compare_unordered(title: str, agent: Sequence[str], gold: Sequence[str]) -> 
 
 
 def compare_table(title: str, head: list[str], lines: list[list[str]]) -> Section:
-    """Compare what has a line of its own for both sides; what differs comes first."""
+    """Show a table in which each line compares both sides; differences come first."""
     lines.sort(key=lambda line: line[0] == "=")
     section: Section = {
         "title": title,

@@ -1,6 +1,6 @@
-"""What environments share whose actions are lines for a shell: a sandbox and how to set it up.
+"""The base of environments whose actions are lines for a shell: a sandbox and its setup.
 
-Actions run exactly as they are written. A subclass says how an episode is graded.
+Actions run exactly as they are written. A subclass defines how an episode is graded.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ __all__ = [
 ]
 
 NAMES_LOST = "a new interpreter has none of the names from before"
-"""What an observation says where the interpreter was replaced."""
+"""What an observation says when the interpreter was replaced."""
 
 STATE_LOST = "a new shell has nothing of the state from before, which kept a shell from starting"
-"""What an observation says where a shell was replaced without the state of the one before."""
+"""What an observation says when a new shell does not have the state of the previous one."""
 
 _SETUP_TIMEOUT = 120.0  # seconds for one setup command
-# Setup runs in a shell that reads its text from a pipe and prints into a file that is emptied, so
-# that no process that setup leaves behind shows the text as its arguments, or holds a way to it or
-# to the channel.
+# Setup runs in a shell that reads its script from a pipe and prints into a file that is emptied. So
+# a process that setup leaves behind does not show the script in its arguments, and holds no
+# descriptor that leads to the script or to the channel.
 _SETUP = (
     'printf %s {script} | bash -c \'IFS= read -rd "" text; exec </dev/null; eval "$text"\' setup '
     '>|{out} 2>&1; status=${{PIPESTATUS[1]}}; printf %s "$(<{out})"; : >|{out}; rm -f {out}; '
     "exit $status"
 )
-# The folder itself stays, as a shell may be in it.
+# The folder itself stays, because a shell may be in it.
 _EMPTY = (
     "mkdir -p -- {at} && cd -- {at} && shopt -s dotglob nullglob && "
     "printf '%s\\0' * | xargs -0r rm -rf --"
 )
-# Why a file cannot be at its path, as every tar says it: the C library's words.
+# Reasons why a file cannot be at its path, in the words of the C library, which every tar prints.
 _UNPLACEABLE_CODES = (
     *(errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ELOOP),
     *(errno.ENAMETOOLONG, errno.ENOENT, errno.EACCES, errno.EBUSY),
 )
 _UNPLACEABLE = re.compile("|".join(re.escape(os.strerror(code)) for code in _UNPLACEABLE_CODES))
-_DOCKERFILE = "bash.Dockerfile"  # of environments that bring none
+_DOCKERFILE = "bash.Dockerfile"  # for environments that do not bring their own
 _SETUP_OUTPUT = "/dev/shm/.intercode-setup"
 _MAX_REFUSED_SHOWN = 10  # lines
 _VARIABLES = (("LC_ALL", "C.UTF-8"), ("PAGER", "cat"), ("TERM", "dumb"))
@@ -74,14 +74,14 @@ _VARIABLES = (("LC_ALL", "C.UTF-8"), ("PAGER", "cat"), ("TERM", "dumb"))
 
 @functools.cache
 def own_image(dockerfile: Path | None, environment: str) -> ImageSource:
-    """Return the image of tasks that name none."""
+    """Return an environment's image, for tasks that do not name one."""
     bundled = bundled_folder("dockerfiles")
     own_file = bundled / f"{environment}.Dockerfile"
     return ImageSource(dockerfile or (own_file if own_file.is_file() else bundled / _DOCKERFILE))
 
 
 def _ready_services(task: Task, provider: SandboxProvider) -> Services:
-    """Return a task's services, whose images are ready."""
+    """Return a task's services, with images that are ready to use."""
     machines = (
         replace(machine, image=ImageSource(image=provider.image(task.for_platform(machine.image))))
         for machine in task.services.machines
@@ -95,12 +95,12 @@ def set_up(sandbox: Sandbox, task: Task, timestamp: float, archive: bytes | None
     Args:
         sandbox: the sandbox.
         task: the task.
-        timestamp: the time (seconds since the epoch) that the task's files get; two sandboxes that
-            are given the same list the same times.
-        archive: the task's files with these times, where they are packed already.
+        timestamp: the time (seconds since the epoch) that the task's files get; with the same
+            one, two sandboxes list the same times.
+        archive: the task's files with these times, if they are packed already.
 
     Raises:
-        TaskError: a setup command of the task failed, or its files have places that cannot be.
+        TaskError: a setup command of the task failed, or its files cannot be at their paths.
         SandboxError: the sandbox broke.
     """
     _lay_mounts(sandbox, task, timestamp)
@@ -108,7 +108,7 @@ def set_up(sandbox: Sandbox, task: Task, timestamp: float, archive: bytes | None
     if archive:
         _unpack(sandbox, task, archive)
     for command in task.setup:
-        folder = shlex.quote(task.workdir)  # a sandbox need not start in the task's own
+        folder = shlex.quote(task.workdir)  # a sandbox may start in another directory
         script = f"{{ [ -d {folder} ] || mkdir -p -- {folder}; }} && cd -- {folder} || exit 1\n"
         script += command
         line = _SETUP.format(script=shlex.quote(script), out=_SETUP_OUTPUT)
@@ -122,10 +122,10 @@ def set_up(sandbox: Sandbox, task: Task, timestamp: float, archive: bytes | None
 
 
 def mark_first_state(sandbox: Sandbox, task: Task) -> None:
-    """Remember what a sandbox holds after setup; changes are counted from there.
+    """Remember the state of a sandbox after setup; changes are counted from there.
 
     Raises:
-        TaskError: it is more than is read.
+        TaskError: the state is larger than can be read.
         SandboxError: the sandbox broke.
     """
     try:
@@ -137,7 +137,7 @@ def mark_first_state(sandbox: Sandbox, task: Task) -> None:
 
 
 def _lay_mounts(sandbox: Sandbox, task: Task, timestamp: float) -> None:
-    """Put a task's folders in place of what the image has there."""
+    """Replace what the image has at the task's mount points with the task's folders."""
     for mount in task.mounts:
         status, output = sandbox.admin(_EMPTY.format(at=shlex.quote(mount.at)), _SETUP_TIMEOUT)
         if status != 0:
@@ -152,14 +152,14 @@ def _unpack(sandbox: Sandbox, task: Task, archive: bytes) -> None:
     """Unpack files of a task.
 
     Raises:
-        TaskError: they have places that cannot be.
+        TaskError: they cannot be at their paths.
         SandboxError: the sandbox broke.
     """
     try:
         sandbox.unpack(archive)
     except UnpackFailed as error:
         if not _UNPLACEABLE.search(str(error)):
-            raise  # for want of room, say
+            raise  # for example, because the disk is full
         raise TaskError(
             f"{task.source}: task {task.id!r}: its files have no place in this sandbox: "
             f"{error}. Put them elsewhere (bubblewrap has this machine's /usr, read-only)"
@@ -167,21 +167,21 @@ def _unpack(sandbox: Sandbox, task: Task, archive: bytes) -> None:
 
 
 class ShellEnvironment(Environment):
-    """A shell as it is: an action is what a person would type.
+    """A plain shell: an action is what a person would type.
 
     Attributes:
-        takes_commands: commands may be run in addition to actions, as bash reads what the sandbox
-            is given.
+        takes_commands: commands may be run in addition to actions, because bash reads the input of
+            the sandbox.
     """
 
     takes_commands = True
-    _reader = "shell"  # what reads the actions, as observations call it
-    _timeout_effect = " and was stopped"  # what became of an action that timed out
+    _reader = "shell"  # the program that reads the actions, as observations call it
+    _timeout_effect = " and was stopped"  # what happened to an action that timed out
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._sandbox: Sandbox | None = None
-        self._gold: GoldRun | None = None  # what runs while the agent works, for grading
+        self._gold: GoldRun | None = None  # runs while the agent works, for grading
         self._last: Execution | None = None
         self._began = 0.0
 
@@ -207,7 +207,7 @@ class ShellEnvironment(Environment):
         return [cls.spec(task, provider)]
 
     def newly_refused(self) -> list[str]:
-        """Return what of the network the agent's sandbox was refused since the last call."""
+        """Return the network accesses refused to the agent's sandbox since the last call."""
         sandbox = self._sandbox
         return [] if sandbox is None else sandbox.refused()
 
@@ -222,27 +222,27 @@ class ShellEnvironment(Environment):
         """The agent's sandbox.
 
         Raises:
-            SandboxError: there is none before an episode, or after it.
+            SandboxError: there is none before and after an episode.
         """
         if self._sandbox is None:
             raise SandboxError("the sandbox was ended")
         return self._sandbox
 
     def start(self, task: Task) -> None:
-        """Start the agent's sandbox and prepare it; what grading needs is made ready meanwhile."""
+        """Start and prepare the agent's sandbox, and at the same time what grading needs."""
         self._last = None
         self._began = time.time()
         wait = self.order_sandbox(self.spec(task, self.provider))
-        self._gold = self._start_gold(task)  # after the agent's, which is needed first
+        self._gold = self._start_gold(task)  # after the agent's sandbox, which is needed first
         self._sandbox = wait()
         self.prepare(self._sandbox, task)
 
     def _start_gold(self, task: Task) -> GoldRun | None:
-        """Start what runs while the agent works, for grading; by default nothing."""
+        """Start a run for grading while the agent works; by default none."""
         return None
 
     def _gold_result(self) -> Gold:
-        """Wait for what runs while the agent works."""
+        """Wait for the run that :meth:`_start_gold` started, and return its result."""
         assert self._gold is not None
         return self._gold.result()
 
@@ -266,14 +266,14 @@ class ShellEnvironment(Environment):
         """Run one action in the agent's sandbox."""
         return self.sandbox.run(action, self.action_timeout)
 
-    # -- besides the turns, for an agent that owns its shell
+    # -- commands and files besides the turns, for an agent that owns its shell
 
     def run_command(self, command: Command) -> CommandResult:
-        """Run a command in a bash of its own, as ``AgentEnvironment.exec`` says.
+        """Run a command in a bash of its own; see ``AgentEnvironment.exec``.
 
         Raises:
             BudgetExhausted: the episode is over.
-            AgentError: the user may not be changed, or the command cannot be sent.
+            AgentError: the user must not be changed, or the command cannot be sent.
         """
         line = access.command_line(
             command.text, self._absolute(command.cwd), self._other_user(command.user)
@@ -325,7 +325,7 @@ class ShellEnvironment(Environment):
             access.write_file(self.sandbox, self._absolute(path), content, user)
 
     def forward_port(self, port: int, outside: Path) -> Callable[[], None] | None:
-        """Have a port of the sandbox lead to a socket here; see :meth:`Sandbox.forward_port`."""
+        """Forward a port of the sandbox to a socket here; see :meth:`Sandbox.forward_port`."""
         with self.acting():
             return self.sandbox.forward_port(port, outside)
 
@@ -338,7 +338,7 @@ class ShellEnvironment(Environment):
     def apply_changes(self, archive: bytes, removed: Sequence[bytes]) -> None:
         """Change files in the task's directory; see ``access.apply_changes``.
 
-        What was done in time counts, also where it comes when a budget is used up.
+        Changes that were made in time count, even if they arrive when the budget is used up.
         """
         task = self.current_task
         with self.acting(late=True):
@@ -353,7 +353,7 @@ class ShellEnvironment(Environment):
         return posixpath.join(self.current_task.workdir, path)
 
     def _other_user(self, user: str) -> str:
-        """Return the user to change to; empty to stay who acts in the sandbox."""
+        """Return the user to change to; empty to stay the user who acts in the sandbox."""
         current_user = self.current_task.user or "root"
         if user in ("", current_user):
             return ""
@@ -365,7 +365,7 @@ class ShellEnvironment(Environment):
         return user
 
     def _describe_end(self, execution: Execution) -> str:
-        """Return what an observation says of an action that was stopped, or of a new program."""
+        """Describe, for an observation, how an action was stopped or the shell was replaced."""
         if execution.ended == "itself" and not execution.restarted:
             return ""
         consequence = self._describe_state(execution)
@@ -380,13 +380,13 @@ class ShellEnvironment(Environment):
         return f"the {self._reader} ended with status {execution.status}; {consequence}"
 
     def _describe_state(self, execution: Execution) -> str:
-        """Return what remains of the state after such an action."""
+        """Describe what remains of the state after such an action."""
         if execution.state_lost:
             return STATE_LOST
         return "a new shell has the directory, variables and functions from before this command"
 
     def abandon(self) -> None:
-        """Let gold end at once, and whatever reads or waits for the agent's sandbox."""
+        """End gold immediately, and whatever reads from or waits for the agent's sandbox."""
         gold, sandbox = self._gold, self._sandbox
         if gold is not None:
             gold.abandon()
@@ -404,7 +404,7 @@ class ShellEnvironment(Environment):
 
 
 def unsendable(action: str) -> str:
-    """Name what keeps an action from being sent to a shell, or return nothing."""
+    """Return the reason why an action cannot be sent to a shell; empty if it can."""
     if "\0" in action:
         return "a NUL character"
     try:
@@ -415,7 +415,7 @@ def unsendable(action: str) -> str:
 
 
 def text_of(execution: Execution) -> str:
-    """Decode an output; say where bytes were left out of its middle."""
+    """Decode an output, with a note in the place of bytes that were left out of its middle."""
     if not execution.truncated:
         return execution.output.decode("utf-8", "backslashreplace")
     head = len(execution.output) * 3 // 4
@@ -428,14 +428,14 @@ def text_of(execution: Execution) -> str:
 
 
 def is_cut(text: str) -> bool:
-    """Whether :func:`text_of` says of a text that bytes were left out."""
+    """Whether a text of :func:`text_of` has the note that bytes were left out."""
     return (
         re.search(r"^\[\.\.\. \d+ of \d+ bytes left out \.\.\.\]$", text, re.MULTILINE) is not None
     )
 
 
 def _refusal(lines: list[str]) -> str:
-    """Return what an observation says of hosts that may not be reached."""
+    """Describe, for an observation, the hosts that the network refused."""
     if not lines:
         return ""
     hosts = ", ".join(lines[:_MAX_REFUSED_SHOWN])

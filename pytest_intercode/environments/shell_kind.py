@@ -1,4 +1,4 @@
-"""What the environments share whose actions are commands of a shell."""
+"""The base kind of environments whose actions are shell commands."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class ShellKind(EnvironmentKind):
         return "bash commands. One shell runs them all and remembers its directory and variables"
 
     def missing_input(self, text: str, engine: str) -> str:
-        """Ask ``bash -n``, which runs nothing.
+        """Ask ``bash -n``, which does not run anything.
 
-        Without bash on this machine, only a backslash at the end continues.
+        If this machine does not have bash, only a backslash at the end continues the text.
         """
         if (len(text) - len(text.rstrip("\\"))) % 2:
             return "the line after the backslash"

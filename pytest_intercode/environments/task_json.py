@@ -1,4 +1,4 @@
-"""Tasks as JSON, in which they are sent to another machine."""
+"""Tasks as JSON, which is sent to other machines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def task_to_json(task: Task) -> bytes:
     The files that a task names by a path are not part of it.
 
     Raises:
-        SuiteError: the fields of its own or the metadata hold what JSON cannot express.
+        SuiteError: its environment's fields or the metadata hold what JSON cannot express.
     """
     try:
         return json.dumps(task, default=_as_json).encode("ascii")
@@ -38,7 +38,7 @@ def task_to_json(task: Task) -> bytes:
 
 
 def _as_json(value: object) -> str | dict[str, object]:
-    # Not asdict() of the whole task, which copies every list and dictionary in it.
+    # Do not use asdict() on the whole task: it copies every list and dictionary in it.
     if is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, bytes):
@@ -53,7 +53,7 @@ def task_from_json(data: bytes | str) -> Task:
 
     Raises:
         ConfigurationError: its environment cannot be loaded.
-        ValueError: the data are not such a task.
+        ValueError: the data are not a task in this format.
     """
     values = json.loads(data)
     verifications = [values["verification"], *(step["verification"] for step in values["steps"])]
@@ -62,7 +62,7 @@ def task_from_json(data: bytes | str) -> Task:
     specs += [spec for one in values["services"]["machines"] for _, spec in one["files"]]
     for spec in specs:
         spec["content"] = base64.b64decode(spec["content"])
-    # An environment that is not known here is refused where the task is to be run.
+    # An unknown environment is refused later, when the task is to be run.
     own_values = values["fields"] if is_environment(values["env"]) else {}
     kind = kind_of(values["env"])
     values["fields"] = (

@@ -1,6 +1,6 @@
-"""The order in which an environment takes its tasks where none is named: shuffled, by a seed.
+"""The order in which an environment takes its tasks if none is named: shuffled, by a seed.
 
-Pure: it draws from a generator of its own and never from Python's global one.
+It draws from its own random generator, never from Python's global one.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["TaskOrder"]
 
 
 class TaskOrder:
-    """A list of tasks that is gone through again and again, each time in another order.
+    """A list of tasks that is repeated forever, each time in another order.
 
     Args:
-        tasks: the tasks, or what reads them when the first one is asked for.
+        tasks: the tasks, or a function that reads them when the first one is needed.
         env: the environment that all tasks are for; empty for any.
     """
 
@@ -29,7 +29,7 @@ class TaskOrder:
         self._env = env
         self._tasks: list[Task] | None = None
         self._remaining: list[int] = []
-        self._random: random.Random | None = None  # most environments are given each task
+        self._random: random.Random | None = None  # most environments are given their tasks
 
     @property
     def tasks(self) -> list[Task]:
@@ -78,19 +78,19 @@ class TaskOrder:
         return choice
 
     def seed(self, seed: int) -> None:
-        """Begin again; equal seeds give equal sequences of tasks.
+        """Start again; equal seeds give equal sequences of tasks.
 
         Raises:
             ConfigurationError: it is not a whole number.
         """
         try:
-            self._random = random.Random(operator.index(seed))  # numpy's are not ints
+            self._random = random.Random(operator.index(seed))  # numpy's integers are not ints
         except TypeError:
             raise ConfigurationError(f"seed={seed!r:.40}: a whole number is needed") from None
         self._remaining = []
 
     def next(self) -> Task:
-        """Return the next task; each is taken once before any is taken again."""
+        """Return the next task; every task is taken once before any is taken again."""
         tasks = self.tasks
         if not self._remaining:
             self._random = self._random or random.Random()

@@ -14,18 +14,18 @@ __all__ = ["BashFields", "golds_of"]
 
 
 def _alternatives(golds: str | list[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    """Read further golds: one command alone, as a column of rows has it, or a list of golds."""
+    """Read further golds: a single command, as a column of rows has it, or a list of golds."""
     return ((golds,),) if isinstance(golds, str) else tuple(golds)
 
 
 @dataclass(frozen=True)
 class BashFields(TaskFields):
-    """What bash tasks have.
+    """The fields of bash tasks.
 
     Attributes:
         alternatives: further reference answers, each as good as gold. Each runs in a sandbox of its
-            own, and what the agent leaves has to be what one of them leaves, as a whole. The paper
-            profile knows gold alone.
+            own, and the agent's whole end state has to equal that of one of them. The paper profile
+            ignores them.
     """
 
     alternatives: tuple[tuple[str, ...], ...] = field(
@@ -39,5 +39,5 @@ class BashFields(TaskFields):
 
 
 def golds_of(task: Task) -> tuple[tuple[str, ...], ...]:
-    """Return gold and its alternatives, without those that have the text of another."""
+    """Return gold and its alternatives, without duplicates."""
     return tuple(dict.fromkeys((task.gold, *BashFields.of(task).alternatives)))

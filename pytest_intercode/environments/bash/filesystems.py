@@ -1,8 +1,8 @@
-"""Makes the file trees of NL2Bash: InterCode's own scripts, run in a sandbox, and packed.
+"""Make the file trees of NL2Bash: run InterCode's own scripts in a sandbox, and pack the result.
 
-The repository has the scripts and not the trees; InterCode runs them when it builds its images.
-Several of their lines fail there as here (a ``touch`` with an impossible date), so their exit
-status says nothing.
+InterCode's repository has the scripts, but not the trees: it runs them when it builds its images.
+Several of their lines fail there as well as here (a ``touch`` with an impossible date), so their
+exit status is ignored.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def pack_filesystem(
 
     Args:
         script: the script, in bash.
-        roots: what it makes, as paths below ``/``.
+        roots: the files and folders that it makes, as paths below ``/``.
         provider: where the sandbox comes from.
-        name: the script's own name. Where it is among ``roots``, the archive has the script.
+        name: the script's own name. If it is among ``roots``, the archive includes the script.
 
     Raises:
         FetchError: the script did not make it.

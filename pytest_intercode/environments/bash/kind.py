@@ -1,4 +1,4 @@
-"""The kind of bash: one shell; what the last command printed and the files are graded."""
+"""The bash kind: one shell; the files and the last command's output are graded."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _PAPER_ONLY = (
     "run does not record"
 )
 _STRICT_ONLY = "the strict profile compares every change on disk, which a paper run does not record"
-_MAX_CHARACTERS = 300  # of a line that is quoted
-_MAX_PATHS = 5  # that are named
+_MAX_CHARACTERS = 300  # of a quoted line
+_MAX_PATHS = 5  # named in a message
 
 
 class BashKind(ShellKind):
@@ -79,9 +79,9 @@ task asks for something to be shown, let your last action print just that.
         return task.gold
 
     def find_leftovers(self, task: Task, state: Mapping[str, Any]) -> list[str]:
-        """Return what gold leaves in folders for scratch that the query does not name."""
+        """Return what gold leaves in scratch folders that the query does not name."""
         scratch = [posixpath.join(task.workdir, path).rstrip("/") for path in task.reward.scratch]
-        folders = [path for path in scratch if path not in task.query]  # or it is asked for
+        folders = [path for path in scratch if path not in task.query]  # others are asked for
         return [
             path
             for path, entry in sorted(state["gold"].get("entries", {}).items())
@@ -91,7 +91,7 @@ task asks for something to be shown, let your last action print just that.
         ]
 
     def describe_unequal(self, state: Mapping[str, Any]) -> str:
-        """Describe the first line of the output that differs, and what differs on disk."""
+        """Describe the first line of output that differs, and the paths that differ on disk."""
         agent, gold = state["agent"], state["gold"]
         differences = []
         if agent["output"] != gold["output"]:
@@ -123,7 +123,7 @@ task asks for something to be shown, let your last action print just that.
         return bash_paper_reward_again(state)
 
     def judged_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the agent's state, and the lines of its files that gold's do not have."""
+        """Return the agent's state, and the lines of its files that gold's files do not have."""
         diffs = state.get("diffs", {})
         lines = {
             f"lines of {path}": "\n".join(line[1:] for line in diff if line.startswith("+"))

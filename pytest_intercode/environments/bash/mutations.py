@@ -10,9 +10,10 @@ from pytest_intercode.environments.answer import Answer
 
 __all__ = ["change_gold"]
 
-# A number that is a word, an option's value or awk's $N; not a part of a name, nor of `2>&1`.
+# A number that is a word, an option's value or awk's $N, but not part of a name or of `2>&1`.
 _NUMBER = re.compile(r"(?<![\w.&>/-])\d+(?![\w.>]|&\d)")
-# find's tests go with what they test for; what a number or a quote follows may need it.
+# A test of find is removed with its argument. An option before a number or a quote is kept, because
+# that may be its argument.
 _OPTION = re.compile(
     r"(?<=\s)(?<!read )(?:"
     r"-(?:type|i?name|i?path|i?regex|[acm]time|[acm]min|size|perm|user|group|newer|m(?:in|ax)depth)"
@@ -24,7 +25,7 @@ _PATH = re.compile(r"(?<![\w$/.*-])(?:[\w.-]+/)*[\w-]+\.[A-Za-z]\w*(?![\w/.])")
 
 
 def change_gold(task: Task) -> Iterator[Answer]:
-    """Yield gold with one command changed; a person has to judge each that solves the task."""
+    """Yield gold with one command changed; a person has to judge those that solve the task."""
     for index in reversed(range(len(task.gold))):
         command = task.gold[index]
         changes = (
@@ -53,7 +54,7 @@ def _cut(pattern: re.Pattern[str], command: str) -> str:
 
 
 def _change_file(task: Task, command: str) -> str:
-    """Name another of the task's files where gold names one."""
+    """Replace the first of the task's files in a command by another one."""
     names = [path for path, spec in task.files.items() if spec.kind == "file"]
     for match in _PATH.finditer(command):
         if match[0] in names:

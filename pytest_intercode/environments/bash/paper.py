@@ -1,11 +1,11 @@
 """The bash environment, paper profile: InterCode 1.0.2 with its quoting, its ``cd`` and its git.
 
-Kept as it was, because published numbers depend on it: each action is a process of its own, put
-together by joining strings; ``cd`` is followed by looking at the text; the root directory is a git
-repository whose status is what is compared. Two things differ: every episode has fresh
-sandboxes, where InterCode cleans one pair and leaks (of its leaks, only what its git leaves of the
-files that it knows is kept, see :class:`Repositories`), and an action that timed out is really
-killed.
+InterCode's behaviour is kept, because published numbers depend on it: each action is a process of
+its own, whose command is made by joining strings; the effect of ``cd`` is derived from the text;
+the root directory is a git repository whose status is compared. Two things differ. Every episode
+has fresh sandboxes, whereas InterCode cleans one pair and leaks; of these leaks, only what its git
+leaves of the files that it tracks is reproduced, see :class:`Repositories`. And an action that
+timed out is really killed.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ __all__ = ["PaperBashEnvironment", "split_action"]
 
 Read = TypeVar("Read")
 
-# InterCode's images name what made their files in the environment, too.
+# InterCode's images also have environment variables that name the script that made their files.
 _SCRIPT = re.compile(r"/(setup_nl2b_fs_(\d+)\.sh)")
 _GOLD_TIMEOUT = 60.0  # InterCode's gold has no limit
-_MAX_OUTPUT = 16 * 1024**2  # bytes of an output that are compared; InterCode's has no limit
+_MAX_OUTPUT = 16 * 1024**2  # bytes of an output that are compared; InterCode has no limit
 
 
 def split_action(action: str) -> list[str] | None:
-    """Split an action into the words of a process, as InterCode does; None if it does not split.
+    """Split an action into the words of a process, as InterCode does; None if it cannot be split.
 
-    The action goes between double quotes as it is, so that its own double quotes end them.
+    The action is put between double quotes unescaped, so its own double quotes end them.
     """
     return split_words(f'/bin/bash -c "{action.strip()}"')
 
 
 class PaperBashEnvironment(PaperShell, BashEnvironment):
-    """Bash as InterCode sees it."""
+    """Bash as in InterCode."""
 
     name = "bash"
     profile: Profile = "paper"
-    in_order = True  # of InterCode's resets, those of earlier episodes too
+    in_order = True  # in InterCode, the resets after earlier episodes have effects
     _uses_gold_cache = False  # InterCode plays gold for every grading
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._graded: tuple[PaperState, PaperState] | None = None
         self._mine: Repository | None = None
-        self._golds: Repository | None = None  # where gold is at work
+        self._golds: Repository | None = None  # set by the first grading
         self._repositories = _repositories(self.provider)
 
     @classmethod
@@ -82,11 +82,11 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
 
     @classmethod
     def golds(cls, task: Task) -> tuple[tuple[str, ...], ...]:
-        """Return gold alone: InterCode knows of no alternatives."""
+        """Return only gold, because InterCode does not have alternatives."""
         return (task.gold,)
 
     def check_gold(self) -> None:
-        """Accept what InterCode accepts."""
+        """Do nothing, because InterCode accepts any gold."""
 
     def _split(self, action: str) -> list[str] | None:
         return split_action(action)
@@ -101,7 +101,7 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         return {**dict(script_variables), **dict(self.current_task.variables)}
 
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
-        """Make the root directory a git repository, as InterCode's agent finds it."""
+        """Make the root directory a git repository, as it is for InterCode's agent."""
         self._repositories.prepare(sandbox, task, "agent")
         self._mine = Repository(sandbox)
 
@@ -113,15 +113,15 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         super().start(task)
 
     def _play_gold(self, sandbox: Sandbox, task: Task) -> Gold:
-        """Make gold's sandbox ready: InterCode runs gold when it grades."""
+        """Only prepare gold's sandbox, because InterCode runs gold when it grades."""
         self._repositories.prepare(sandbox, task, "gold")
         return Gold(sandbox)
 
     def grade(self, answer: str | None) -> Reward:
         """Compare the status of both git repositories and the last outputs.
 
-        Gold runs when the action is over, and both sides are read when gold is, as in InterCode:
-        what they find may depend on the time.
+        As in InterCode, gold runs after the action, and both sides are read after gold: the result
+        may depend on the time.
         """
         sandbox = self._gold_result().sandbox
         repository, golds = self._mine, self._golds or Repository(sandbox)
@@ -133,14 +133,14 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
             attribute_state_to_gold(self.current_task, CommandFailed, SandboxBroken),
         ):
             if self._graded is not None:
-                # InterCode resets gold's container and runs gold again whenever it grades. What the
-                # reset brings back has a new time, and what it overlooks is still there: golds that
-                # look at either do something else from the second time on.
+                # InterCode resets gold's container and runs gold again for every grading. Files
+                # that the reset restores have a new time, and files that it overlooks remain. From
+                # the second time on, a gold that depends on either has another result.
                 golds.reset()
             text, _ = run_words(sandbox, words, "/", _GOLD_TIMEOUT, self._variables())
             golds.look()
         try:
-            repository.look()  # one after the other: Python would take longer for both at a time
+            repository.look()  # not in parallel with gold's, which would take longer in Python
             status = self._both(Repository.read)
             shared = set(status[0]) & set(status[1])
             paths = sorted(path for path, code in shared if code in ("??", "A", "C"))
@@ -156,7 +156,7 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         return bash_paper_reward(*self._graded)
 
     def _both(self, read: Callable[[Repository], Read]) -> tuple[Read, Read]:
-        """Read the agent's repository and gold's at the same time; gold's fault comes first."""
+        """Read the agent's repository and gold's in parallel; a fault of gold is raised first."""
         assert self._mine is not None
         assert self._golds is not None
         agents_future = self.provider.background(partial(read, self._mine))
@@ -168,28 +168,28 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         return agents_future.result(), golds_status
 
     def handle_submission(self, action: str, answer: str | None) -> StepResult:
-        """Grade again, be the state graded already: gold may do something else by now."""
+        """Grade again, even if the state was graded already, because gold's result may change."""
         if not self._ungradable:
             self.episode.latest = None
         return super().handle_submission(action, answer)
 
     def abandon(self) -> None:
-        """Let gold end at once, while it is graded too."""
+        """End gold immediately, also if it runs during grading."""
         super().abandon()
         if self._golds is not None:
             self._golds.sandbox.interrupt()
 
     def stop(self) -> None:
-        """Note what InterCode's next reset would leave, and end both sandboxes."""
+        """Record what InterCode's next reset would leave, and end both sandboxes."""
         repository, self._mine = self._mine, None
         golds, self._golds = self._golds, None
         if self._sandbox and self.task and not self.cancelled:
-            with contextlib.suppress(IntercodeError):  # or git does not answer
+            with contextlib.suppress(IntercodeError):  # for example, if git does not answer
                 self._note(None if self._ungradable else repository, golds, self.task)
         super().stop()
 
     def _note(self, agents: Repository | None, golds: Repository | None, task: Task) -> None:
-        """Note both sides at the same time."""
+        """Record both sides in parallel."""
         note, graded = self._repositories.note, self._graded is not None
         golds_note = golds and self.provider.background(
             lambda: note(golds, task, "gold", graded=graded)
@@ -215,7 +215,7 @@ def _repositories(provider: SandboxProvider) -> Repositories:
 
 
 def _with_paper_image(task: Task, provider: SandboxProvider) -> Task:
-    """Return the task with the image of this profile, where its own has one next to it."""
+    """Return the task with this profile's Dockerfile, if there is one next to the task's own."""
     dockerfile = task.image.dockerfile if task.image else None
     if dockerfile is None or not provider.backend.builds_images:
         return task

@@ -1,8 +1,8 @@
-"""InterCode's picture of a file system: a git repository at the root of a sandbox.
+"""InterCode's view of a file system: a git repository at the root of a sandbox.
 
-Its status says what changed. Its reset is all that InterCode does between two episodes, so
-that what a reset leaves of one episode is there in the next: :class:`Repositories` remembers it.
-Everything here runs git in a sandbox; nothing is read from the host.
+Its status tells what changed. InterCode only resets it between two episodes, so the next episode
+sees what a reset does not undo: :class:`Repositories` remembers that. Everything here runs git in a
+sandbox; nothing is read from the host.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from pytest_intercode.system.archives import build_archive
 __all__ = ["IGNORED", "IMAGE_AGE", "Repositories", "Repository"]
 
 IMAGE_AGE = 2 * 3600
-"""Seconds before the run at which InterCode's image was built, as files' times say.
+"""How many seconds before the run InterCode's image was built, by the times of its files.
 
-Its files are older than what a reset brings back, and not as old as what tasks call old.
+They are older than files that a reset restores, but not as old as what tasks call old.
 """
 
 IGNORED = "bin boot dev etc home lib media opt proc root run sbin srv sys usr var .dockerenv"
@@ -47,9 +47,9 @@ _MAKE = (
     "export HOME=/root && git init -q 2>/dev/null && git add -A && git commit -q -m start && "
     "find .git root/.gitconfig -exec touch -d @{time} -- {{}} +"
 )
-# A file that was read has a time of access after that of its change, or reading it sets a new one.
+# Set access times that are later than the files' changes. Otherwise, reading a file sets a new one.
 _CLEAN = f"{_FIND} -exec touch -h -a -d @{{read}} -- {{{{}}}} + && git clean -q -f -d"
-_MAX_ARCHIVE = 64 * 1024**2  # bytes of an archive that is kept for further sandboxes
+_MAX_ARCHIVE = 64 * 1024**2  # bytes of an archive that is kept for other sandboxes
 _PACK = (
     f"cd / && [ $(du -sk .git | cut -f1) -lt {_MAX_ARCHIVE // 1024} ] && "
     "tar -cf - .git .gitignore root/.gitconfig 2>/dev/null"
@@ -57,22 +57,22 @@ _PACK = (
 _LIST = f"{_FIND} -printf '%y%m %U:%G %T@ %p\\0'"
 _STATE = re.compile(r"([fdl])([0-7]+) (\d+:\d+) (-?\d+\.\d+) (\.[^\0]*)\0")
 _INDEX = ("/.git", "/.git/index")
-_TIMEOUT = 60.0  # seconds for what prepares it
-_GRADING_TIMEOUT = 60.0  # for git, and again for sums
-_END_TIMEOUT = 10.0  # of an episode that is over
+_TIMEOUT = 60.0  # seconds for a command that prepares it
+_GRADING_TIMEOUT = 60.0  # seconds for git, and as many for the checksums
+_END_TIMEOUT = 10.0  # seconds for the reset after an episode
 
 Side: TypeAlias = Literal["agent", "gold"]
 Status: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class _State(NamedTuple):
-    """What a reset may leave of a file or directory besides its content.
+    """The metadata of a file or directory, which a reset may leave changed.
 
     Attributes:
         kind: ``f`` file, ``d`` directory, ``l`` link.
         mode: permissions, in octal digits.
-        owner: user and group, as ``0:0``.
-        time: of the last change, in seconds since the epoch, to the nanosecond.
+        owner: user and group, such as ``0:0``.
+        time: the last change, in seconds since the epoch, to the nanosecond.
     """
 
     kind: str
@@ -88,16 +88,16 @@ class _Prepared(NamedTuple):
     """A repository that was made.
 
     Attributes:
-        content: the task's files and the repository, and the command that cleans it; None if there
-            is more to the task, or too much of it.
-        states: of all that it holds.
+        content: an archive of the task's files and the repository, and the command that cleans it;
+            None if the task also has setup, or the archive would be too large.
+        states: the states of everything in it.
     """
 
     content: tuple[bytes, str] | None
     states: States
 
     def copied(self) -> States:
-        """Return the states in a copy: directories have the time of its making, whenever it is."""
+        """Return the states in a copy, without the times of directories, which copying sets."""
         return {
             path: state._replace(time="") if state.kind == "d" else state
             for path, state in self.states.items()
@@ -105,39 +105,39 @@ class _Prepared(NamedTuple):
 
 
 class Repository:
-    """The repository of one sandbox. Git is not run where the disk is as git has left it.
+    """The repository of one sandbox. Git does not run again while the disk is as git has left it.
 
-    Where the disk's times cannot be read at once, git is run each time.
+    If the stamps of the disk cannot be read quickly, git runs each time.
 
     Args:
-        sandbox: where it is; nothing but ours has run in it yet.
+        sandbox: its sandbox, in which only our own commands have run so far.
     """
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
         self._ready = self._clean = _surely(sandbox.stamps())
-        self._now: Stamps | None = None  # at the last look
-        self._read: Stamps | None = None  # when the status was read
+        self._now: Stamps | None = None  # at the last `look`
+        self._read: Stamps | None = None  # at the last `read` of the status
         self._status: Status = ()
 
     def look(self) -> bool:
-        """Look at the disk, and return whether it is as it was when the status was read."""
+        """Check the disk; return whether it is as it was when the status was read."""
         self._now = self.sandbox.stamps()
         return self._now is not None and self._now == self._read
 
     def read(self) -> Status:
-        """Return what had changed at the last look, as InterCode reads it: paths and codes."""
+        """Return what had changed at the last :meth:`look`, as InterCode does: paths and codes."""
         if self._now is None or self._now != self._read:
             _, output = self.sandbox.admin("cd / && git status --short", _GRADING_TIMEOUT)
             self._status = parse_status(output.decode("utf-8", "replace"))
-            # Of the index alone, which git has just written.
+            # Only for the index, because git has just written it.
             new_stamps = self._now and _surely(self.sandbox.stamps(), _INDEX)
             is_unchanged = self._now and new_stamps and _files(self._now) == _files(new_stamps)
             self._read = new_stamps if is_unchanged else None
         return self._status
 
     def sums(self, paths: Sequence[str]) -> dict[str, str]:
-        """Sum what is at some paths; one without a dot is taken for a directory, as InterCode's."""
+        """Return checksums of paths; like InterCode, take those without a dot for directories."""
         end = secrets.token_hex(16)
         sums = (f"md5sum {path}" if "." in path else f"md5deep -r {path}" for path in paths)
         commands = (
@@ -147,20 +147,20 @@ class Repository:
         return dict(zip(paths, output.decode("utf-8", "replace").split(end), strict=False))
 
     def reset(self) -> None:
-        """Clean it as InterCode does between episodes."""
+        """Reset and clean the repository as InterCode does between episodes."""
         clean = self._clean and self._read and _files(self._clean) == _files(self._read)
         if self._status or not clean or not self.look():
             self.sandbox.admin(f"cd / && {_RESET}", _TIMEOUT)
             self._clean = self._clean and self.sandbox.stamps()
 
     def untouched(self) -> bool:
-        """Return whether all files are known to be what they were at first, times and all."""
+        """Return whether all files are known to be as they were at first, including their times."""
         stamps = self._ready and self.sandbox.stamps()
         return bool(stamps and self._ready and _files(stamps) == _files(self._ready))
 
 
 def _surely(stamps: Stamps | None, paths: Iterable[str] | None = None) -> Stamps | None:
-    """Return stamps in which these paths, or all, are known to change no more at that time."""
+    """Return stamps that treat these paths, or all, as not changing again at the same time."""
     if stamps is None:
         return None
     plain = {path: stamps[path][:STAMP] for path in paths or stamps if path in stamps}
@@ -168,19 +168,19 @@ def _surely(stamps: Stamps | None, paths: Iterable[str] | None = None) -> Stamps
 
 
 def _files(stamps: Stamps) -> Stamps:
-    """Return the stamps of all but git's index, which git writes whenever it looks."""
+    """Return the stamps without git's index, which git writes whenever it reads the status."""
     return {path: stamp for path, stamp in stamps.items() if path not in _INDEX}
 
 
 class Repositories:
-    """What InterCode's resets have left by now, in its two containers for each file system.
+    """What InterCode's resets have left so far, in its two containers for each file system.
 
-    It cleans its containers with ``git reset --hard`` and ``git clean -fd``. What an episode
-    changed comes back with a new time and with git's modes, and its folders have a new time too; a
-    mode that git does not know of stays as the episode set it. From then on ``find -mtime`` and
-    ``ls -l`` see something else than before, on the agent's side or on gold's. The paper profile
-    gives every episode fresh sandboxes, and then gives files the modes, owners and times that
-    InterCode's would have. So rewards depend on the order of episodes, as InterCode's do.
+    InterCode cleans its containers with ``git reset --hard`` and ``git clean -fd``. A file that an
+    episode changed is restored with a new time and with git's mode, and its folders have a new
+    time, too; a mode that git does not track stays as the episode set it. From then on
+    ``find -mtime`` and ``ls -l`` have another result, on the agent's side or on gold's. The paper
+    profile gives every episode fresh sandboxes, and sets the modes, owners and times that files
+    would have in InterCode. So rewards depend on the order of episodes, as in InterCode.
 
     Attributes:
         built: when InterCode's image was built, in seconds since the epoch. A whole number, as in
@@ -195,7 +195,7 @@ class Repositories:
         self._making = threading.Lock()
 
     def prepare(self, sandbox: Sandbox, task: Task, side: Side) -> None:
-        """Make a fresh sandbox's root a repository, as InterCode's earlier episodes have left it.
+        """Make a fresh sandbox's root a repository, as earlier episodes would have left it.
 
         The first sandbox with these files makes the repository, and all others get a copy.
 
@@ -214,16 +214,16 @@ class Repositories:
         with self._lock:
             earlier_states = self._left[_file_system(task), side].copy()
         restoring = _restoring(prepared.copied() if copied else prepared.states, earlier_states)
-        # As a reset does; what else fails may have been left in any state.
+        # The touch is what a reset does. Other failures are ignored: episodes may leave any state.
         _run(sandbox, task, "; ".join(["touch .git .git/index", *restoring, ":"]))
 
     def content(self, task: Task) -> tuple[bytes, str] | None:
-        """Return what a sandbox of a task may be given before it is needed, once that is known."""
+        """Return what a task's sandbox can be filled with in advance; None if not known yet."""
         prepared = self._prepared.get(_content(task))
         return prepared and prepared.content
 
     def _make(self, sandbox: Sandbox, task: Task) -> _Prepared:
-        """Make the repository, and clean it; pack it for other sandboxes if that is the whole."""
+        """Make and clean the repository; pack it for other sandboxes if the task has no setup."""
         archive = build_archive(task, self.built)
         set_up(sandbox, task, self.built, archive)
         _run(sandbox, task, _MAKE.format(time=self.built))
@@ -234,18 +234,18 @@ class Repositories:
         return _Prepared(content, _states(sandbox, _LIST, _TIMEOUT))
 
     def note(self, repository: Repository, task: Task, side: Side, *, graded: bool) -> None:
-        """Reset a repository whose episode is over, and remember what that leaves.
+        """Reset a repository whose episode is over, and remember what the reset leaves.
 
         Args:
             repository: the repository.
             task: the task.
-            side: whose it is.
-            graded: whether git has looked at the files since they were made ready. A reset writes
-                again what it has not looked at, be it the same content.
+            side: the side that it belongs to.
+            graded: whether git has read the status since the files were prepared. A reset rewrites
+                files that git has not checked, even if their content is the same.
         """
         system = _file_system(task), side
         if self._left.get(system) and repository.untouched():
-            return  # it leaves what the episode before has left
+            return  # the reset leaves the same as after the previous episode
         look = "" if graded else "git status --short >&2; "
         states = _states(repository.sandbox, f"{look}{_RESET} >&2; {_LIST}", _END_TIMEOUT)
         with self._lock:
@@ -253,12 +253,12 @@ class Repositories:
 
 
 def _file_system(task: Task) -> Hashable:
-    """Return what tasks have in common that one container of InterCode's would run."""
+    """Return a key that is equal for tasks that one container of InterCode would run."""
     return task.dataset, task.image, task.archive, tuple(sorted(task.files)), task.setup
 
 
 def _content(task: Task) -> Hashable:
-    """Return what tasks have in common whose repositories are equal."""
+    """Return a key that is equal for tasks with equal repositories."""
     return _file_system(task), task.workdir, tuple(sorted(task.files.items()))
 
 
@@ -269,9 +269,9 @@ def _states(sandbox: Sandbox, command: str, timeout: float) -> States:
 
 
 def _restoring(present: Mapping[str, _State], target_states: Mapping[str, _State]) -> list[str]:
-    """Return the commands that turn what is present into what was left.
+    """Return the commands that give the present files the states that were left.
 
-    Only what is present and of the same kind is touched: an episode may have left anything.
+    Files that do not exist or have another kind are skipped: an episode may have left anything.
     """
     changes: dict[str, list[str]] = defaultdict(list)
     for path, state in present.items():
@@ -299,7 +299,7 @@ def _run(sandbox: Sandbox, task: Task, command: str) -> None:
 def _packed(sandbox: Sandbox, archive: bytes) -> bytes:
     """Return an archive of a task's files with the repository added.
 
-    Empty where that cannot be, or would be too much to be kept.
+    Empty if that fails, or if the archive would be too large to keep.
     """
     with contextlib.suppress(CommandFailed):
         failed, repository = sandbox.admin(_PACK, _TIMEOUT)

@@ -1,4 +1,4 @@
-"""The end state of a bash task next to gold's, for the page."""
+"""The end state of a bash task next to gold's, for the report page."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def end_state_sections(state: Mapping[str, Any], record: EpisodeRecord) -> list[
 
 
 def _file_diff(path: str, lines: Sequence[str]) -> Section:
-    """Show a diff that is recorded: what the agent has instead of what gold has."""
+    """Show a recorded diff, from gold's file to the agent's."""
     marked = [[_DIFF_MARKS.get(line[:1], ""), line[line[:1] in _DIFF_MARKS :]] for line in lines]
     return show_marked_lines(path, marked, same=False)
 

@@ -1,8 +1,8 @@
 """The bash environment, strict profile: actions run as written, effects are compared with gold's.
 
-Gold runs in a sandbox of its own at the same time as the agent, and so does each of its
-alternatives; nothing of them is ever in the agent's. Where an earlier try has shown what gold
-leaves, it runs only for an agent that left something else, once that is seen.
+Gold and each of its alternatives run in sandboxes of their own at the same time as the agent;
+nothing of them is ever in the agent's sandbox. If an earlier try has shown what gold leaves, gold
+runs only after an agent has left something else.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _MISSING = re.compile(
     rb"^(?:bash|sh|environment): (?:line )?\d+: (\S+): (?:command )?not found$", re.M
 )
 _NOT_FOUND = 127
-# What commands say that look at the time or at the machine, or that draw lots.
+# Words of commands whose results depend on the time, on the machine or on chance.
 _MOMENTARY = re.compile(
     r"\b(date|uptime|hostname|uname|nproc|free|df|ps|pgrep|top|stat|shuf|mktemp|S?RANDOM|EPOCH\w+|"
     r"newer\w*|[acm](time|min))\b|/(proc|sys|dev/u?random)\b"
@@ -69,19 +69,19 @@ _SETTLE_TIMEOUT = 2.0  # seconds that background jobs have to end before the sta
 
 
 class BashEnvironment(ShellEnvironment):
-    """Bash as it is: an action is what a person would type, and the shell remembers."""
+    """Plain bash: an action is what a person would type, and the shell keeps its state."""
 
     name = "bash"
     profile: Profile = "strict"
-    _uses_gold_cache = True  # what gold left for one try is gold's for the next
+    _uses_gold_cache = True  # the end state of gold for one try is valid for the next
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._gold_cache = gold_cache(self.provider)
-        self._key = ""  # of what gold leaves; empty where that is not to be known
-        self._states: list[tuple[BashState, BashState]] = []  # the agent's and gold's, by gold
-        self._rewards: list[Reward] = []  # of these
-        self._played: list[Sandbox] = []  # where these golds were
+        self._key = ""  # of gold's end state in the cache; empty if it must not be cached
+        self._states: list[tuple[BashState, BashState]] = []  # the agent's and gold's, per gold
+        self._rewards: list[Reward] = []  # of these states
+        self._played: list[Sandbox] = []  # the sandboxes of these golds
         self._others: list[GoldRun] = []  # of gold's alternatives
         self._ungradable = ""  # why the agent's state could not be read
 
@@ -92,7 +92,7 @@ class BashEnvironment(ShellEnvironment):
 
     @classmethod
     def golds(cls, task: Task) -> tuple[tuple[str, ...], ...]:
-        """Return the reference answers that an episode is graded by, gold first."""
+        """Return the reference answers for grading, gold first."""
         return golds_of(task)
 
     # -- an episode
@@ -103,7 +103,7 @@ class BashEnvironment(ShellEnvironment):
         super().start(task)
 
     def _key_of(self, task: Task) -> str:
-        """Return what gold's end state depends on, in 32 hexadecimal digits; empty for none."""
+        """Return a digest of what gold's end state depends on; empty if it must not be cached."""
         if not self._uses_gold_cache or any(map(_MOMENTARY.search, (*task.gold, *task.setup))):
             return ""
         spec, provider = self.spec(task, self.provider), self.provider
@@ -123,7 +123,7 @@ class BashEnvironment(ShellEnvironment):
         return run
 
     def _run_of(self, task: Task, key: str = "") -> GoldRun:
-        """Play gold in the background, and note under a key what it left."""
+        """Play gold in the background, and record the digest of its end state under a key."""
 
         def play(sandbox: Sandbox) -> Gold:
             digest = None
@@ -159,7 +159,7 @@ class BashEnvironment(ShellEnvironment):
             return Gold(sandbox, execution, late, sandbox.changes())
 
     def _check_programs(self, task: Task, execution: Execution) -> None:
-        """Refuse to grade by a gold that did nothing, where there is no image that has it all."""
+        """Refuse a gold whose programs this machine lacks, if the sandbox has no image."""
         if self.spec(task, self.provider).image != HOST:
             return
         missing = _MISSING.search(execution.output)
@@ -171,26 +171,26 @@ class BashEnvironment(ShellEnvironment):
             )
 
     def grade(self, answer: str | None) -> Reward:
-        """Compare the output and the changes on disk with gold's, and then its alternatives'.
+        """Compare the output and the changes on disk with gold's, then with its alternatives'.
 
-        Each comparison is of the whole; the best counts.
+        Each comparison covers the whole state; the best one counts.
         """
         if self._gold is not None:
-            self._gold_result()  # a fault of gold's comes first
+            self._gold_result()  # raise a fault of gold first
         late = self.sandbox.settle(_SETTLE_TIMEOUT)
-        goes_on = self.episode.goes_on  # a reward of 1.0 is graded again, once it is the end
-        # What runs while files are read can hide one of them: by a lease on it, which it may hold
-        # against whoever opens it, or by moving it to where the reader has been.
+        goes_on = self.episode.goes_on  # 1.0 ends it after all, and is graded again below
+        # A process that runs while files are read can hide a file: by a lease, which it may hold
+        # against whoever opens the file, or by moving it to a place that was already read.
         if not goes_on:
             self.sandbox.halt()
         reward = self._compare(answer, late)
-        if goes_on and reward.value >= 1.0:  # it ends the episode
+        if goes_on and reward.value >= 1.0:  # this ends the episode
             self.sandbox.halt()
             reward = self._compare(answer, late)
         return reward
 
     def _compare(self, answer: str | None, late: bytes) -> Reward:
-        """Return the reward of what is in the sandbox now; ``late`` came after the last action."""
+        """Return the reward of the sandbox's state; ``late`` is output after the last action."""
         task = self.current_task
         states: list[tuple[BashState, BashState]] = []
         rewards: list[Reward] = []
@@ -213,9 +213,9 @@ class BashEnvironment(ShellEnvironment):
     def _pairs(
         self, agent: BashState, answer: str | None
     ) -> Iterator[tuple[BashState, BashState, Sandbox]]:
-        """Yield the agent's end state with gold's and then its alternatives', and where that is.
+        """Yield the agent's end state, that of gold or an alternative, and the latter's sandbox.
 
-        A state that is known to be gold's counts as both.
+        If the agent's state is known to equal gold's, it counts as both.
         """
         if answer is not None:
             agent = replace(agent, output=answer, digest="")
@@ -234,7 +234,7 @@ class BashEnvironment(ShellEnvironment):
             only_mine = agent.touched - gold.changes.entries.keys()
             only_theirs = gold.changes.entries.keys() - agent.touched
             agents_entries = self.sandbox.entries(only_theirs)
-            # The agent chose these paths, so what they cost is its own doing.
+            # The agent chose these paths, so it is responsible for what they cost.
             with attribute_to_gold():
                 golds_entries = gold.sandbox.entries(only_mine)
             golds_state = _state(gold.execution, gold.late, gold.changes, golds_entries)
@@ -259,9 +259,9 @@ class BashEnvironment(ShellEnvironment):
         return {**state, "diffs": diffs} if diffs else state
 
     def _diffs(self, task: Task) -> dict[str, list[str]]:
-        """Return diffs of the files that are not the best gold's, as far as they are short texts.
+        """Return diffs of the files that differ from the best gold's, if they are short texts.
 
-        People see them next to the digests, which are what is graded.
+        They are for people. Grading compares digests.
         """
         best = max(range(len(self._rewards)), key=lambda at: self._rewards[at].value)
         if self._rewards[best].value >= 1.0 or self._sandbox is None:
@@ -280,22 +280,23 @@ class BashEnvironment(ShellEnvironment):
     def check_gold(self) -> None:
         """Refuse a gold that ends with a status other than 0 and prints nothing but errors.
 
-        A ``grep`` that is to find nothing is declared: ``audit: {gold-runs: why}``, or ``xfail``.
+        A task declares one that is right, such as a ``grep`` that must not find anything, with
+        ``audit: {gold-runs: REASON}`` or ``xfail``.
         """
         task = self.current_task
         gold = self._gold_result() if self._gold is not None else None
         executed = None if gold is None else gold.execution
         if gold is None or executed is None or _did_its_work(gold, task):
-            return  # what is known did its work
+            return  # only the digest of a gold that did its work is cached
         name = f"gold of {self._key_of(task)} {task.suite} {task.id}"
         reason = self.provider.share(name, lambda: self._gold_problem(task, executed))
         if reason:
             raise GoldError(f"{task.source}: task {task.id!r}: {reason}")
 
     def _gold_problem(self, task: Task, executed: Execution) -> str:
-        """Return what is wrong with a gold that failed; nothing if it printed what it should."""
+        """Return what is wrong with a gold that failed; empty if it printed more than errors."""
         message = " ".join(text_of(executed).split())
-        if message:  # on which of the two streams, another run without the second one shows
+        if message:  # a second run without standard error shows which stream it was on
             # The brace is on a line of its own, as gold may end with a comment.
             last = f"{{ {task.gold[-1]}\n}} 2>/dev/null"
             silent_run = self._run_of(replace(task, gold=(*task.gold[:-1], last)))
@@ -310,7 +311,7 @@ class BashEnvironment(ShellEnvironment):
         )
 
     def abandon(self) -> None:
-        """Let gold and its alternatives end at once."""
+        """End gold and its alternatives immediately."""
         for run in self._others:
             run.abandon()
         super().abandon()
@@ -324,7 +325,7 @@ class BashEnvironment(ShellEnvironment):
 
 
 def _did_its_work(gold: Gold, task: Task) -> bool:
-    """Whether gold ended with the status 0, or need not."""
+    """Whether gold ended with status 0, or is declared not to."""
     succeeded = gold.execution is None or not gold.execution.status
     return succeeded or "gold-runs" in task.audit or bool(task.xfail)
 
@@ -344,9 +345,9 @@ def _state(
 
 
 def _contents(sandbox: Sandbox, paths: list[str], state: BashState) -> dict[str, bytes | None]:
-    """Return the files at some paths, None for those that are not there.
+    """Return the contents of files by path, None for files that do not exist.
 
-    Left out is what is not as it was graded, or is too much to be read.
+    Files that have changed since grading, or are too large to be read, are left out.
     """
     contents: dict[str, bytes | None] = {}
     deadline = time.monotonic() + _DIFF_TIMEOUT

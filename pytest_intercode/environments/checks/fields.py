@@ -12,11 +12,11 @@ __all__ = ["Check", "ChecksFields"]
 
 @dataclass(frozen=True)
 class Check:
-    """A script that says by its exit status whether a machine is as it should be.
+    """A script whose exit status tells whether a machine is in the right state.
 
     Attributes:
-        script: its text. Its arguments are the answer, and then what each script before it printed.
-        language: what runs it.
+        script: its text. Its arguments are the answer, then the output of each earlier script.
+        language: its language.
     """
 
     script: str
@@ -25,13 +25,13 @@ class Check:
 
 @dataclass(frozen=True)
 class ChecksFields(TaskFields):
-    """What checks tasks have; exactly one of the last three says how they are graded.
+    """The fields of checks tasks; exactly one of the last three defines how a task is graded.
 
     Attributes:
-        start: a line that is run in the agent's shell before the agent has it.
+        start: a line that runs in the agent's shell before the agent can use it.
         match: the right answer.
-        compare: the right answer is what gold prints in a sandbox of its own; read as an integer,
-            or as text without blanks around it.
+        compare: the right answer is what gold prints in a sandbox of its own, read as an integer,
+            or as text without surrounding blanks.
         checks: scripts that all have to end with status 0 on the machine as the agent left it.
     """
 

@@ -1,4 +1,4 @@
-"""The kind of checks: a shell; an answer is graded, or scripts check the machine."""
+"""The checks kind: a shell; an answer is graded, or scripts check the machine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ something, the machine is graded as you leave it.
 """
 
     def check(self, task: Task) -> None:
-        """Check that one of the fields says how the task is graded."""
+        """Check that exactly one of the fields defines how the task is graded."""
         from pytest_intercode.environments.checks.fields import ChecksFields
 
         fields = ChecksFields.of(task)
@@ -78,7 +78,7 @@ something, the machine is graded as you leave it.
         yield Answer(submitted=" ", description="a blank")
 
     def wrong_answers(self, task: Task) -> Iterator[Answer]:
-        """Yield short answers that say nothing of the machine."""
+        """Yield short answers that are guesses."""
         for text in ("0", "1", "yes", "no"):
             yield Answer(submitted=text, description="a short answer", certain=False)
 

@@ -1,9 +1,9 @@
 """The checks environment: a shell, and an answer that is graded, or scripts that check the machine.
 
-Nothing of gold or of the scripts is in the agent's sandbox while the agent is there. What gold
-prints, which is the right answer to a question, comes from a sandbox of its own. Scripts come into
-the agent's sandbox once all of its processes are ended, and only if it has replaced nothing that
-they run or load: there is no other machine that is in the state that is to be checked.
+Neither gold nor the scripts are in the agent's sandbox while the agent works. What gold prints,
+which is the right answer to a question, comes from a sandbox of its own. The scripts run in the
+agent's sandbox, because no other machine is in the state to be checked. They run after all of the
+agent's processes have ended, and only if it has not replaced anything that they run or load.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = ["ChecksEnvironment"]
 
-_CHECK_TIMEOUT = 60.0  # seconds of one script
+_CHECK_TIMEOUT = 60.0  # seconds for one script
 _SETTLE_TIMEOUT = 2.0  # seconds that background jobs have to end before the state is read
-_MAX_ARGUMENT = 100_000  # characters; Linux takes 128 KiB
-_MAX_PATHS = 5  # that are named
+_MAX_ARGUMENT = 100_000  # characters; Linux allows 128 KiB
+_MAX_PATHS = 5  # in the end state
 _COMMANDS = {"bash": "bash -c {} --", "python": "python3 -c {}"}
 _VARIABLES = "HOME=/root USER=root LOGNAME=root TERM=dumb LC_ALL=C.UTF-8"
 _BIN = re.compile(r"/(?:usr/|usr/local/)?s?bin")
@@ -44,8 +44,8 @@ class _PlayedGold(Gold):
     """What gold left behind.
 
     Attributes:
-        programs: what the machine's programs load from, before gold.
-        commands: the names of its commands, before gold.
+        programs: where the machine's programs load from, before gold ran.
+        commands: the names of the machine's commands, before gold ran.
     """
 
     programs: Programs = field(default_factory=Programs)
@@ -53,7 +53,7 @@ class _PlayedGold(Gold):
 
 
 class ChecksEnvironment(ShellEnvironment):
-    """Bash as it is; an answer, or what scripts say of the machine, is graded."""
+    """Plain bash; an answer is graded, or scripts check the machine."""
 
     name = "checks"
     profile: Profile = "strict"
@@ -64,7 +64,7 @@ class ChecksEnvironment(ShellEnvironment):
 
     @classmethod
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
-        """Return the agent's sandbox, and gold's where the task does not hold the answer."""
+        """Return the agent's sandbox, and gold's if the task does not hold the answer."""
         return [cls.spec(task, provider)] * (1 if ChecksFields.of(task).match else 2)
 
     # -- an episode
@@ -80,7 +80,7 @@ class ChecksEnvironment(ShellEnvironment):
         super().start(task)
 
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
-        """Bring a sandbox into the task's first state, with what its shell begins with."""
+        """Bring a sandbox into the task's first state, including the task's ``start`` line."""
         super().prepare(sandbox, task)
         fields = ChecksFields.of(task)
         if fields.start:
@@ -130,7 +130,7 @@ class ChecksEnvironment(ShellEnvironment):
     # -- grading
 
     def grade(self, answer: str | None) -> Reward:
-        """Compare the answer, or else what was printed last; or run the scripts."""
+        """Compare the answer, or else the last output; or run the scripts."""
         task = self.current_task
         fields = ChecksFields.of(task)
         gold = None if self._gold is None else self._gold_result()
@@ -151,9 +151,9 @@ class ChecksEnvironment(ShellEnvironment):
         return checks_reward(self._state)
 
     def _check(self, gold: _PlayedGold, fields: ChecksFields, answer: str) -> None:
-        """Run the scripts in the agent's sandbox, whose processes are ended before.
+        """End all processes of the agent's sandbox, then run the scripts in it.
 
-        The first that fails is the last.
+        Stop after the first script that fails.
         """
         agent = self._state["agent"]
         agent["statuses"], agent["programs"] = [], []
@@ -175,14 +175,14 @@ class ChecksEnvironment(ShellEnvironment):
             arguments.append(output)
 
     def _replaced(self, gold: _PlayedGold, fields: ChecksFields, changes: Changes) -> Iterator[str]:
-        """Yield the paths that scripts may run or load, and that the agent changed and gold not.
+        """Yield paths that scripts may run or load, and that the agent, but not gold, changed.
 
-        A new command is no such path: it may be what the task asks for.
+        A new command is left out, because the task may ask for it.
         """
         verification = Verification("\n".join(check.script for check in fields.checks))
         task = replace(self.current_task, verification=verification)
         carrying = Carrying(task, gold.programs, lambda: GoldPaths.of_changes(gold.changes))
-        # No script runs anything of /var/cache, and apt writes its own again when it likes.
+        # Scripts run nothing from /var/cache, and apt may rewrite its files there at any time.
         paths = [
             path
             for path in changes.entries
@@ -203,12 +203,12 @@ class ChecksEnvironment(ShellEnvironment):
         line = f"cd -- {folder} && exec env {_VARIABLES} {command} {words} 2>/dev/null"
         try:
             status, output = self.sandbox.admin(line, _CHECK_TIMEOUT)
-        except CommandFailed:  # what it ran, which is the agent's, did not end
+        except CommandFailed:  # it ran a program of the agent that did not end
             return 124, ""
         return status, output.decode("utf-8", "replace")
 
     def end_state(self) -> dict[str, Any]:
-        """Return the answer or how the scripts ended, and gold's, as builtins."""
+        """Return the answer and how the scripts ended, next to gold's side, as builtins."""
         return self._state
 
 

@@ -15,12 +15,12 @@ __all__ = ["CtfFields"]
 
 @dataclass(frozen=True)
 class CtfFields(TaskFields):
-    """What ctf tasks have.
+    """The fields of ctf tasks.
 
     Attributes:
         solution: commands that find the flag, for the suite's own tests.
         submissions: how many flags an agent may submit; None for as many as it has turns.
-        ignore_case: whether upper and lower case are the same in a flag.
+        ignore_case: whether upper and lower case count as equal in a flag.
     """
 
     solution: tuple[str, ...] = field(

@@ -1,4 +1,4 @@
-"""The kind of ctf: a shell; only the flag that is submitted is graded."""
+"""The ctf kind: a shell; only the submitted flag is graded."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ A wrong flag costs a turn, and you may go on.
         return Answer(submitted=task.gold[0])
 
     def answer_in_words(self, words: str) -> str:
-        """Return the words: a flag may have blanks."""
+        """Return all words, because a flag may contain blanks."""
         return words
 
     def empty_answers(self, task: Task, state: Mapping[str, Any]) -> Iterator[Answer]:
@@ -89,7 +89,7 @@ A wrong flag costs a turn, and you may go on.
                 yield Answer(submitted=text, description="a flag with letters changed")
 
     def data_of(self, task: Task) -> tuple[Any, ...]:
-        """Return the name alone: no two puzzles have the same query or flag."""
+        """Return only the name, because no two puzzles have the same query or flag."""
         return (self.name,)
 
     def file_actions(self, task: Task) -> Sequence[str]:
@@ -99,7 +99,7 @@ A wrong flag costs a turn, and you may go on.
         return CtfFields.of(task).solution
 
     def score(self, episode: RecordedEpisode) -> Reward:
-        """Compare the flags again that were submitted; the profiles read actions differently."""
+        """Compare the submitted flags again; the profiles read actions differently."""
         from pytest_intercode.rewards.ctf import FlagDigest, ctf_paper_reward, ctf_strict_reward
 
         gold, strict = FlagDigest(**episode.state["gold"]), episode.profile == "strict"
@@ -110,7 +110,7 @@ A wrong flag costs a turn, and you may go on.
         return (ctf_strict_reward if strict else ctf_paper_reward)(flags, gold)
 
     def state_of_actions(self, record: EpisodeRecord, task: Task | None) -> Mapping[str, Any]:
-        """Return the flags that actions submit, and the task's."""
+        """Return the flags that the actions submit, and the digest of the task's flag."""
         from pytest_intercode.environments.ctf.fields import CtfFields
         from pytest_intercode.rewards.ctf import FlagDigest
 
@@ -124,7 +124,7 @@ A wrong flag costs a turn, and you may go on.
         return {"agent": {"submitted": _paper_flags(record)}, "gold": gold}
 
     def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
-        """Return the flags that were submitted; of gold's, a digest is recorded."""
+        """Return the submitted flags; only a digest of gold's flag is recorded."""
         submitted = state["agent"]["submitted"]
         solved = record.reward >= 1
         lines = [
@@ -151,7 +151,7 @@ def _next_letter(letter: str) -> str:
     return "x"
 
 
-# -- what the profiles read in an action
+# -- the flags in actions, as the profiles read them
 
 
 def _strict_flags(record: EpisodeRecord) -> list[str]:

@@ -1,9 +1,9 @@
 """The ctf environment, paper profile: InterCode 1.0.2 with its quoting and its ``cd``.
 
-Four things differ: every episode has a fresh sandbox, which holds the assets of its own task and
-of no other; an action that timed out is really killed; bare ``submit`` is a wrong flag, where
-InterCode raises; and the guard of the sandbox's first process stays on, as its memory holds the
-text of setup, and so maybe a flag.
+Four things differ: every episode has a fresh sandbox, which holds only the assets of its own task;
+an action that timed out is really killed; ``submit`` without a flag is a wrong flag, where
+InterCode raises; and the sandbox's first process stays guarded, because its memory holds the text
+of setup, which may contain a flag.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _PYTHON = ("python -c", "python3 -c")
 
 
 def split_ctf_action(action: str) -> list[str] | None:
-    """Split an action into the words of a process, as InterCode does; None if it does not split.
+    """Split an action into the words of a process, as InterCode does; None if it cannot be split.
 
-    The action is one word for a shell. Python is called without one, so that a pipe behind it is
-    two more arguments.
+    The action is one word for a shell. Python is called without a shell, so that a pipe after it
+    becomes two more arguments.
     """
     if action.startswith(_PYTHON):
         return split_words(action)
@@ -38,7 +38,7 @@ def split_ctf_action(action: str) -> list[str] | None:
 
 
 class PaperCtfEnvironment(PaperShell, CtfEnvironment):
-    """Capture the flag as InterCode plays it."""
+    """Capture the flag as in InterCode."""
 
     profile: Profile = "paper"
 
@@ -56,11 +56,11 @@ class PaperCtfEnvironment(PaperShell, CtfEnvironment):
         return split_ctf_action(action)
 
     def submission(self, action: str) -> str | None:
-        """Return what follows ``submit``, with which an action begins."""
+        """Return what follows ``submit`` in an action that begins with it."""
         return action.partition(" ")[2] if action.startswith("submit") else None
 
     def handle_submission(self, action: str, answer: str | None) -> StepResult:
-        """Take the first word for the flag."""
+        """Take the first word of the answer as the flag."""
         words = (answer or "").split()
         return super().handle_submission(action, words[0] if words else None)
 
@@ -71,5 +71,5 @@ class PaperCtfEnvironment(PaperShell, CtfEnvironment):
         return Observation(_INCORRECT)
 
     def grade(self, answer: str | None) -> Reward:
-        """Compare the submitted flags with gold, whatever their case."""
+        """Compare the submitted flags with gold, ignoring case."""
         return ctf_paper_reward(self._submitted, self._digest())

@@ -1,7 +1,7 @@
 """The ctf environment, strict profile: a shell, and a flag to be found and submitted.
 
-Actions run as in bash. Nothing but submitted flags is graded, so there is no gold sandbox, and the
-flag is nowhere in the agent's unless the puzzle puts it there. A wrong flag costs a turn.
+Actions run as in bash. Only submitted flags are graded, so there is no gold sandbox, and the flag
+is not in the agent's sandbox unless the puzzle puts it there. A wrong flag costs a turn.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pytest_intercode.sandboxes.protocol import Sandbox
 
 __all__ = ["CtfEnvironment"]
 
-# Ends with 0 as soon as no copy of the shell that runs setup is at work. A subshell in the
-# background is one, and every job is one until its program starts.
+# Ends with 0 as soon as no copy of the shell that runs setup is left. A subshell in the background
+# is such a copy, and so is every job until its program starts.
 _NO_COPIES = """
 for try in {1..30}; do
   copies=
@@ -39,7 +39,7 @@ _SETUP_END_TIMEOUT = 30.0  # seconds for the loop above
 
 
 class CtfEnvironment(ShellEnvironment):
-    """Capture the flag: ``submit FLAG`` ends the episode when it is the right one."""
+    """Capture the flag: ``submit FLAG`` ends the episode if the flag is right."""
 
     name = "ctf"
     profile: Profile = "strict"
@@ -49,7 +49,7 @@ class CtfEnvironment(ShellEnvironment):
         self._submitted: list[str] = []
 
     def end_state(self) -> dict[str, Any]:
-        """Return the flags that were submitted, and gold's digest."""
+        """Return the submitted flags, and the digest of gold."""
         if self.task is None:
             return {}
         return {"agent": {"submitted": list(self._submitted)}, "gold": asdict(self._digest())}
@@ -57,7 +57,7 @@ class CtfEnvironment(ShellEnvironment):
     # -- an episode
 
     def start(self, task: Task) -> None:
-        """Start the sandbox; no flag is submitted yet."""
+        """Start the sandbox, with no flag submitted yet."""
         self._submitted = []
         super().start(task)
 
@@ -72,7 +72,7 @@ class CtfEnvironment(ShellEnvironment):
             )
 
     def handle_submission(self, action: str, answer: str | None) -> StepResult:
-        """End the episode if the flag is right, or the last; else it is a turn like any other."""
+        """End the episode if the flag is right or the last one; otherwise take a normal turn."""
         if answer is None:
             return self.take_turn(action, self._reply_empty)
         self._submitted.append(answer)
@@ -96,7 +96,7 @@ class CtfEnvironment(ShellEnvironment):
         return None if maximum is None else maximum - len(self._submitted)
 
     def _remaining_turns(self) -> str:
-        """Say how many turns remain after the present one."""
+        """Describe how many turns remain after the current one."""
         remaining = self.max_turns - len(self.turns) - 1
         return f"{remaining} turn{'' if remaining == 1 else 's'} left"
 

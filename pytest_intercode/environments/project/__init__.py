@@ -1,1 +1,1 @@
-"""The environment of project tests: a shell in the copy of a repository. A test grades it."""
+"""The environment of project tests: a shell in a copy of a repository. The test grades it."""

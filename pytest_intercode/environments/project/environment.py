@@ -1,8 +1,8 @@
 """The environment of project tests: an agent acts in a copy of a project, and nothing is graded.
 
-What it left is read when it is done, from outside of its sandbox, whose processes have ended by
-then. The sandbox stays until the test is over, so that the test can read files and run commands on
-what was left.
+When the agent is done, the processes in its sandbox are ended, and what it left is read from
+outside of the sandbox. The sandbox stays until the test is over, so that the test can read files
+and run commands on what the agent left.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __tracebackhide__ = True  # a report shows the line of the test that asked
 
 _SETTLE_TIMEOUT = 2.0  # seconds that background jobs have to end before the state is read
 _COMMAND_TIMEOUT = 60.0  # seconds for one of our own commands
-_MAX_PATCH_BYTES = 2 * 1024**2  # of the files that a patch is made of
+_MAX_PATCH_BYTES = 2 * 1024**2  # of the files in a patch
 _MAX_PATCH_FILES = 500
 _MAX_READ_BYTES = 256 * 1024**2  # of a file that a test reads
-_PATCH_TIMEOUT = 20.0  # seconds for the files of a patch to be read
+_PATCH_TIMEOUT = 20.0  # seconds to read the files of a patch
 _MAX_COMMITS = 200
-_KERNEL_FOLDERS = ("dev", "proc", "sys")  # what is in them is not left by agents
+_KERNEL_FOLDERS = ("dev", "proc", "sys")  # agents do not leave files there
 _FILE_TYPES = ("f", "l")  # of entries that count as files
 _LOG = (
     "GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null git -c safe.directory='*' "
@@ -58,7 +58,7 @@ class Commit:
     Attributes:
         id: its id.
         author: the author's name and address: ``NAME <ADDRESS>``.
-        message: its message, without blanks at its end.
+        message: its message, without surrounding blanks.
     """
 
     id: str
@@ -76,12 +76,12 @@ class ProjectState:
     """What an agent left in the copy of a project; paths are relative to it.
 
     Attributes:
-        created: files and symbolic links that were not there.
-        changed: those whose content or mode is another one.
-        deleted: those that are gone.
-        patch: all of it as a patch in git's format.
+        created: new files and symbolic links.
+        changed: files and links whose content or mode has changed.
+        deleted: files and links that no longer exist.
+        patch: all of these as a patch in git's format.
         commits: the agent's commits, oldest first.
-        unread: why something could not be read; empty where all was.
+        unread: why something could not be read; empty if everything was read.
     """
 
     created: tuple[str, ...] = ()
@@ -92,12 +92,12 @@ class ProjectState:
     unread: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as builtins, for the record."""
+        """Return the state as builtins, for the record."""
         return {**vars(self), "commits": [vars(commit) for commit in self.commits]}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> ProjectState:
-        """Return what :meth:`to_json` returned, also by way of JSON."""
+        """Return the state from what :meth:`to_json` returned, also if it went through JSON."""
 
         def names(key: str) -> tuple[str, ...]:
             return tuple(map(str, values.get(key, ())))
@@ -121,14 +121,14 @@ class ProgramRecorder(Protocol):
         """Folders that the sandbox needs, as ``SandboxSpec.readonly`` takes them."""
 
     def open(self, sandbox: Sandbox) -> None:
-        """Have the programs of a fresh sandbox answered for; the last one's calls are forgotten."""
+        """Start to answer for the programs of a fresh sandbox; forget the last sandbox's calls."""
 
     def close(self) -> None:
-        """End it; may be called twice."""
+        """Stop answering; may be called twice."""
 
 
 class ProjectEnvironment(ShellEnvironment):
-    """A shell as it is, in the copy of a project.
+    """A plain shell in a copy of a project.
 
     Attributes:
         state: what the agent left; empty until the episode is over.
@@ -146,7 +146,7 @@ class ProjectEnvironment(ShellEnvironment):
         self._changes: Changes | None = None
 
     def equip(self, recorder: ProgramRecorder, user: User) -> None:
-        """Have a recorder in each sandbox of the agent's, and a user; before the first reset."""
+        """Set the recorder for the agent's sandboxes, and the user; before the first reset."""
         self._recorder, self.user = recorder, user
         folders = (*self.provider.readonly, *recorder.readonly)
         self.provider = self.provider.with_folders(folders, self.provider.scratch)
@@ -168,21 +168,22 @@ class ProjectEnvironment(ShellEnvironment):
             raise TaskError(f"{task.source}: setup leaves what cannot be read: {error}") from None
 
     def answer(self, message: str) -> str | None:
-        """Return what the user says to an agent that hands back."""
-        self.message = message  # the last one, where nobody answers
+        """Return the user's reply to an agent that hands back."""
+        self.message = message  # if nobody answers, this is the agent's last message
         return super().answer(message)
 
     def handle_submission(self, action: str, answer: str | None) -> StepResult:
-        """End the episode; an answer is what the agent says to the user."""
+        """End the episode; an answer is the agent's message to the user."""
         self.message = answer or self.message
         return super().handle_submission(action, answer)
 
     def grade(self, answer: str | None) -> Reward:
-        """Read what was left. There is no reward: the test says what is right."""
+        """Read what the agent left. There is no reward, because the test grades."""
         if self.episode.goes_on:
             return Reward(0.0)
         self.sandbox.settle(_SETTLE_TIMEOUT)
-        # The git that is asked may be the agent's own: what it does and leaves ends with the rest.
+        # Before halt() and changes(): git may be the agent's own program, whose processes have to
+        # end and whose changes have to be read with the others.
         commits = tuple(self._read_commits())
         self.sandbox.halt()
         try:
@@ -193,7 +194,7 @@ class ProjectEnvironment(ShellEnvironment):
         return Reward(0.0)
 
     def stop(self) -> None:
-        """End the agent's sandbox, and what is recorded of it."""
+        """End the agent's sandbox and its recording."""
         if self._recorder is not None:
             self._recorder.close()
         super().stop()
@@ -202,7 +203,7 @@ class ProjectEnvironment(ShellEnvironment):
         """Return what the agent left, and what it said at the end."""
         return {"project": self.state.to_json(), "message": self.message}
 
-    # -- what a test asks when the agent is done
+    # -- methods for tests, after the agent is done
 
     def read(self, path: str) -> bytes:
         """Return a file that the agent left.
@@ -212,7 +213,7 @@ class ProjectEnvironment(ShellEnvironment):
             UngradableState: it is too large.
         """
         full_path = posixpath.normpath(self._absolute(path))
-        # An ordinary user's bubblewrap lists them, as empty files.
+        # For an ordinary user, bubblewrap lists the files in these folders as empty ones.
         if full_path.lstrip("/").partition("/")[0] in _KERNEL_FOLDERS:
             raise FileNotFoundError(path)
         archive = self.sandbox.archive([full_path], content=_MAX_READ_BYTES)
@@ -224,14 +225,14 @@ class ProjectEnvironment(ShellEnvironment):
         raise FileNotFoundError(path)
 
     def check(self, command: str, timeout: float) -> CommandResult:
-        """Run a command in a fresh sandbox with what the agent left, as the task's user.
+        """Run a command as the task's user in a fresh sandbox that has what the agent left.
 
         Args:
-            command: for bash, in the project's folder.
-            timeout: seconds that it has.
+            command: a command for bash, which runs in the project's folder.
+            timeout: seconds for the command.
 
         Raises:
-            UngradableState: what was left could not be read, or is too much.
+            UngradableState: what the agent left could not be read, or is too large.
         """
         if self._changes is None:
             raise UngradableState(self.state.unread or "the episode is not over")
@@ -247,14 +248,14 @@ class ProjectEnvironment(ShellEnvironment):
             sandbox.close()
 
     def _lay(self, sandbox: Sandbox, changes: Changes) -> None:
-        """Make every path what it is in the agent's sandbox."""
+        """Apply the agent's changes to a sandbox."""
         present = [path for path, entry in changes.entries.items() if entry is not None]
         gone = [
             path
             for path, entry in changes.entries.items()
             if entry is None or _type_before(changes, path) not in ("", entry.type)
         ]
-        for start in range(0, len(gone), 500):  # a command line has an end
+        for start in range(0, len(gone), 500):  # the length of a command line is limited
             words = shlex.join(gone[start : start + 500])
             sandbox.admin(f"rm -rf -- {words}", _COMMAND_TIMEOUT)
         if present:
@@ -277,7 +278,7 @@ class ProjectEnvironment(ShellEnvironment):
             kind = {(False, True): "created", (True, True): "changed", (True, False): "deleted"}
             if (was_file, is_file) in kind:
                 names[kind[was_file, is_file]].add(name)
-            if entry is None or is_file:  # of a folder that is gone, its files are not listed
+            if entry is None or is_file:  # changes do not list the files of a removed folder
                 names["deleted"].update(
                     inner for inner in first_names if inner.startswith(f"{name}/")
                 )
@@ -287,7 +288,7 @@ class ProjectEnvironment(ShellEnvironment):
         return ProjectState(created, changed, deleted, patch, commits)
 
     def _make_patch(self, present: set[str], earlier: set[str], workdir: str) -> str:
-        """Return the patch of what was changed; a note in place of one that would be too large."""
+        """Return the patch of all changes, or a note if the patch would be too large."""
         if len(present | earlier) > _MAX_PATCH_FILES:
             return f"# {len(present | earlier):,} files were changed: too many for a patch\n"
         paths = [workdir + name for name in sorted(present)]
@@ -317,7 +318,7 @@ class ProjectEnvironment(ShellEnvironment):
 
 
 def _type_before(changes: Changes, path: str) -> str:
-    """Return the type of what was at a path; empty for nothing, a question mark for unknown."""
+    """Return the type of the first entry at a path; empty for none, ``?`` if it is unknown."""
     if path not in changes.before:
         return "?"
     entry = changes.before[path]
@@ -330,12 +331,12 @@ def _states(archive: bytes, workdir: str) -> dict[str, FileState]:
 
 
 def _names_of_layers(task: Task, workdir: str) -> frozenset[str]:
-    """Return the files and links that the copy's layers have, relative to the project."""
+    """Return the paths of files and links in the copy's layers, relative to the project."""
     layers = task.image.layers if task.image is not None else ()
     return frozenset().union(*(_names_of_layer(layer, workdir) for layer in layers))
 
 
-@functools.lru_cache(maxsize=16)  # its name changes with its content, and tests share it
+@functools.lru_cache(maxsize=16)  # tests share layers, whose names change with their content
 def _names_of_layer(layer: Path, workdir: str) -> frozenset[str]:
     with tarfile.open(layer) as packed:
         files = (member for member in packed if not member.isdir())
@@ -345,7 +346,7 @@ def _names_of_layer(layer: Path, workdir: str) -> frozenset[str]:
 
 
 def _states_of_layers(task: Task, names: set[str], workdir: str) -> dict[str, FileState]:
-    """Return files as they were at first, out of the copy's layer."""
+    """Return the first states of files, from the copy's layers."""
     states: dict[str, FileState] = {}
     layers: tuple[Path, ...] = task.image.layers if task.image is not None else ()
     for layer in layers if names else ():

@@ -13,10 +13,10 @@ __all__ = ["ProjectFields"]
 
 @dataclass(frozen=True)
 class ProjectFields(TaskFields):
-    """What the task of a project test has; no suite has such tasks.
+    """The fields of a project test's task; suites do not have such tasks.
 
     Attributes:
-        commit: the one commit of the copy, by which commits of the agent's are told from it.
+        commit: the single commit of the copy; later ones are the agent's.
         mcp: command lines of MCP servers that agents start in the sandbox, or addresses, by name.
     """
 
@@ -24,5 +24,5 @@ class ProjectFields(TaskFields):
     mcp: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def view(self) -> Mapping[str, Any]:
-        """Return the servers, which an agent starts itself."""
+        """Return the servers, which the agent itself starts."""
         return {"mcp": self.mcp}

@@ -1,4 +1,4 @@
-"""The kind of project tests: a shell in a copy of a repository; the test itself grades."""
+"""The kind for project tests: a shell in a copy of a repository; the test itself grades."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ProjectKind"]
 
 
 class ProjectKind(ShellKind):
-    """Commands of a shell in a project's copy, graded by the asserts of a test."""
+    """Commands of a shell in a copy of a project, graded by the assertions of a test."""
 
     name = "project"
     profiles = MappingProxyType(
@@ -42,15 +42,15 @@ $workdir, a repository. Nobody answers a program that asks for input.
 """
 
     def gold_answer(self, task: Task) -> Answer:
-        """Return nothing to do: there is no gold."""
+        """Return an answer without actions, because there is no gold."""
         return Answer(())
 
     def answer_in_words(self, words: str) -> str | None:
-        """Return the words: the answer is a message."""
+        """Return all words, because the answer is a message."""
         return words
 
     def score(self, episode: RecordedEpisode) -> Reward:
-        """Return the reward of the run: what the test asserted is not recorded."""
+        """Return the reward of the run, because the test's assertions are not recorded."""
         record = episode.record
         return Reward(record.reward, dict(record.parts), record.reason)
 

@@ -1,4 +1,4 @@
-"""What has changed in a project, as a patch in git's format. Pure."""
+"""Make a patch in git's format from the changes in a project. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from pytest_intercode.rewards.text_diffs import equal_ends
 
 __all__ = ["FileState", "git_patch"]
 
-_MAX_LINES = 5000  # of each side that a diff is made of: it takes their square
-_MAX_PAIRS = 1_000_000  # of equal lines, one of each side, that the diffs of a patch compare
-_CONTEXT = 3  # equal lines around a difference, as git prints
+_MAX_LINES = 5000  # of each side of a diff, which takes quadratic time
+_MAX_PAIRS = 1_000_000  # of equal lines, one on each side, that the diffs of a patch compare
+_CONTEXT = 3  # equal lines around a difference, as in git
 _NO_END_NOTE = "\\ No newline at end of file\n"
 
 
 class FileState(NamedTuple):
-    """A file: its content or, of a symbolic link, its target; and its mode as git has it."""
+    """A file's content, or a symbolic link's target; and its mode as in git."""
 
     content: bytes
     mode: str = "100644"
 
 
 def git_patch(before: Mapping[str, FileState], after: Mapping[str, FileState]) -> str:
-    """Return the patch from one state to another, as ``git diff`` prints it but for index lines.
+    """Return the patch from one state to another, as ``git diff`` prints it, without index lines.
 
-    ``git apply`` takes it, but for binary files, of which it only says that they differ.
+    ``git apply`` accepts it, except for binary files, for which it only says that they differ.
 
     Args:
-        before: the files that there were, by path.
-        after: those that there are; a file that is equal in both is left out.
+        before: the earlier files, by path.
+        after: the later files, by path; files that are equal in both are left out.
     """
     names = sorted(before.keys() | after.keys())
     work = _Work()
@@ -40,13 +40,13 @@ def git_patch(before: Mapping[str, FileState], after: Mapping[str, FileState]) -
 
 
 class _Work:
-    """What the diffs of one patch may cost: many equal lines take long, as agents know."""
+    """The budget for the diffs of one patch: many equal lines take long, which agents may abuse."""
 
     def __init__(self) -> None:
         self._pairs = _MAX_PAIRS
 
     def allows(self, old: Sequence[str], new: Sequence[str]) -> bool:
-        """Whether these lines may be compared; what that costs is spent."""
+        """Whether these lines may be compared; if so, take the cost from the budget."""
         if max(len(old), len(new)) > _MAX_LINES:
             return False
         counts = Counter(new)
@@ -60,7 +60,7 @@ class _Work:
 def _file_patch(name: str, old: FileState | None, new: FileState | None, work: _Work) -> str:
     if old == new:
         return ""
-    if old is not None and new is not None and old.mode[:3] != new.mode[:3]:  # a link for a file
+    if old is not None and new is not None and old.mode[:3] != new.mode[:3]:  # file or link
         return _file_patch(name, old, None, work) + _file_patch(name, None, new, work)
     old_name, new_name = _quoted(f"a/{name}"), _quoted(f"b/{name}")
     head = [f"diff --git {old_name} {new_name}\n"]
@@ -83,7 +83,7 @@ def _file_patch(name: str, old: FileState | None, new: FileState | None, work: _
 
 
 def _is_binary(content: bytes) -> bool:
-    """Whether a file is not text, or text that a patch cannot hold, as it is in UTF-8 itself."""
+    """Whether a file is binary, or text that a patch, which is UTF-8, cannot hold."""
     try:
         return "\0" in content.decode("utf-8")
     except UnicodeDecodeError:
@@ -91,7 +91,7 @@ def _is_binary(content: bytes) -> bool:
 
 
 def _lines(content: bytes) -> list[str]:
-    """Return lines with their ends; the only ends that git knows are newlines."""
+    """Return lines with their ends; for git, only a newline ends a line."""
     lines = content.decode("utf-8").split("\n")
     last = lines.pop()
     return [f"{line}\n" for line in lines] + ([last] if last else [])
@@ -101,7 +101,7 @@ def _hunks(old: list[str], new: list[str], work: _Work) -> Iterator[str]:
     for group in _grouped(_replacements(old, new, work)):
         old_begin = max(0, group[0].old_begin - _CONTEXT)
         old_end = min(len(old), group[-1].old_end + _CONTEXT)
-        shift = group[0].new_begin - group[0].old_begin  # before the group; of its end, below
+        shift = group[0].new_begin - group[0].old_begin  # at the beginning of the group
         new_length = group[-1].new_end + old_end - group[-1].old_end - (old_begin + shift)
         old_range = _range(old_begin, old_end - old_begin)
         yield f"@@ -{old_range} +{_range(old_begin + shift, new_length)} @@\n"
@@ -117,7 +117,7 @@ def _hunks(old: list[str], new: list[str], work: _Work) -> Iterator[str]:
 
 
 class _Replacement(NamedTuple):
-    """Lines of the old text that others of the new one take the place of; one side may be empty."""
+    """Lines of the old text and the lines that replace them; one of the sides may be empty."""
 
     old_begin: int
     old_end: int
@@ -128,7 +128,7 @@ class _Replacement(NamedTuple):
 def _replacements(old: list[str], new: list[str], work: _Work) -> Iterator[_Replacement]:
     head, tail = equal_ends(old, new)
     old_middle, new_middle = old[head : len(old) - tail], new[head : len(new) - tail]
-    if not work.allows(old_middle, new_middle):  # one replacement: right, if not short
+    if not work.allows(old_middle, new_middle):  # one replacement is correct, if not minimal
         yield _Replacement(head, len(old) - tail, head, len(new) - tail)
         return
     matcher = difflib.SequenceMatcher(None, old_middle, new_middle, autojunk=False)
@@ -138,7 +138,7 @@ def _replacements(old: list[str], new: list[str], work: _Work) -> Iterator[_Repl
 
 
 def _grouped(replacements: Iterable[_Replacement]) -> Iterator[list[_Replacement]]:
-    """Yield replacements whose equal lines around them meet."""
+    """Group replacements that share equal lines around them."""
     group: list[_Replacement] = []
     for replacement in replacements:
         if group and replacement.old_begin - group[-1].old_end > 2 * _CONTEXT:
@@ -150,7 +150,7 @@ def _grouped(replacements: Iterable[_Replacement]) -> Iterator[list[_Replacement
 
 
 def _range(begin: int, length: int) -> str:
-    """Return a range of lines as a hunk's head has it; an empty one names the line before it."""
+    """Format a range of lines for a hunk's head; an empty range names the line before it."""
     if length == 1:
         return f"{begin + 1}"
     return f"{begin + 1 if length else begin},{length}"

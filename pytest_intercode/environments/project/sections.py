@@ -1,4 +1,4 @@
-"""What an agent left in a project, as sections of the page."""
+"""What an agent left in a project, as sections of the report page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["end_state_sections"]
 
 
 def end_state_sections(state: Mapping[str, Any]) -> list[Section]:
-    """Return the last message, the commits and the patch; anybody may have written the state."""
+    """Return the last message, the commits and the patch; the state is untrusted."""
     project = state.get("project")
     project = project if isinstance(project, Mapping) else {}
     sections = []
