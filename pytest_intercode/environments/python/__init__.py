@@ -1,1 +1,1 @@
-"""Python: an action is source, run in one interpreter."""
+"""Python: an action is source code that runs in one interpreter."""

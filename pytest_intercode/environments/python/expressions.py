@@ -1,8 +1,8 @@
-"""Splits one expression of a hidden test: what the agent's side evaluates, and what the judge does.
+"""Split an expression of a hidden test between the agent's side and the judge.
 
 The agent's side evaluates *chains*: a name that only it knows, with all calls, attributes and
-subscripts that follow, as ``f([3, 1])[0]`` in ``f([3, 1])[0] == 1``. In the judge's expression,
-``__value__(N)`` replaces the chain. Nothing here runs code.
+subscripts that follow, such as ``f([3, 1])[0]`` in ``f([3, 1])[0] == 1``. In the judge's
+expression, ``__value__(N)`` replaces the chain. Nothing here runs code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SCOPES = (*COMPREHENSIONS, ast.Lambda)
 class TestError(ValueError):
     """A test cannot be split; the message says why, and what to write instead."""
 
-    __test__ = False  # pytest would take it for a test class
+    __test__ = False  # otherwise pytest collects it as a test class
 
 
 @dataclass
@@ -41,12 +41,12 @@ class Chains:
     Args:
         owner: distinguishes the agent's values from data.
         first: the number of the first value.
-        displays: lists, dictionaries and the like by their names, as the test writes them.
+        displays: lists, tuples and dictionaries that the test writes literally, by their names.
 
     Attributes:
         steps: what the agent's side has to do, in order. ``("value", N, SOURCE)`` is a chain, or
-            a loop over chains; ``("side", N, SOURCE, M, ...)`` is an expression that is made of
-            such values alone, which is worked out there when one of the values M is not data.
+            a loop over chains. ``("side", N, SOURCE, M, ...)`` is an expression that is made only
+            of such values; the agent's side evaluates it if one of the values M is not data.
         sources: the expressions that the agent's side evaluates, as syntax trees.
     """
 
@@ -79,7 +79,7 @@ class Chains:
                 "sorted and the like, and may not bring its values together with others"
             )
         if isinstance(node, (ast.Constant, *_SCOPES)):
-            return node  # it uses nothing of the agent's
+            return node  # it uses none of the agent's values
         if isinstance(node, ast.NamedExpr):
             raise TestError("an assert that binds a name: bind it in a statement of its own")
         pure = self._owner().is_pure(node) and self._uses_unknown(node)
@@ -114,7 +114,7 @@ class Chains:
         return self._visit(item) if isinstance(item, ast.expr) else item
 
     def _split_chain(self, node: ast.expr) -> ast.expr:
-        """Return a chain of which the judge does the last part: what data are asked with data."""
+        """Split a chain whose last call the judge makes: a method of data that is given data."""
         if (name := root_of(node)) in self.owner.foreign:
             raise TestError(
                 f"{name!r} is not of the standard library, so it would compare on the agent's "
@@ -144,7 +144,7 @@ class Chains:
         return _call("__value__", number)
 
     def _side(self, node: ast.expr) -> ast.expr:
-        """Take the chains out of what is made of them alone, and note it as a whole."""
+        """Take the chains out of an expression that is made only of them; add a step for it all."""
         step_count = len(self.steps)
         self._in_side = True
         remainder = self._children(node)
@@ -201,7 +201,7 @@ class Chains:
     def _narrow_loops(
         self, loops: list[ast.comprehension], parts: list[ast.expr]
     ) -> list[ast.comprehension]:
-        """Leave out of loops what the agent's side has no use for: what is expected, say."""
+        """Remove the parts of loops that the agent's side does not need, like expected values."""
         used_names = {name for part in parts for name in names_in(part).loaded}
         for loop in loops:
             used_names |= {
@@ -227,7 +227,7 @@ class Chains:
         return ast.comprehension(target, ast.List(items, ast.Load()), loop.ifs, loop.is_async)
 
     def _items(self, iterable: ast.expr) -> list[ast.expr] | None:
-        """Return what a loop goes over, where the test writes it down."""
+        """Return the items that a loop iterates over, if the test writes them literally."""
         called = iterable.func if isinstance(iterable, ast.Call) else None
         pairs = isinstance(called, ast.Attribute) and called.attr == "items"
         display = called.value if pairs and isinstance(called, ast.Attribute) else iterable
@@ -256,7 +256,7 @@ def _parts(node: ast.expr) -> list[ast.expr]:
 
 
 def _differ(keys: list[ast.expr]) -> bool:
-    """Whether keys are written down, and each is there once."""
+    """Whether keys are literals and all of them differ."""
     try:
         return len({ast.literal_eval(key) for key in keys}) == len(keys)
     except (ValueError, TypeError):

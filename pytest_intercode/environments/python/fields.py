@@ -17,13 +17,13 @@ _Name = Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")]
 
 @dataclass(frozen=True)
 class PythonFields(InterpreterFields):
-    """What python tasks have.
+    """The fields of python tasks.
 
     Attributes:
         tests: the hidden tests.
-        test_setup: code that is run before each test.
-        entry: the function or class that the tests call; found in gold and the tests where it is
-            empty.
+        test_setup: code that runs before each test.
+        entry: the function or class that the tests call; if empty, it is derived from gold and the
+            tests.
     """
 
     test_setup: str = ""

@@ -1,11 +1,12 @@
-"""Grading of python: actions are played again, hidden tests are run, a judge compares.
+"""Grading of python: actions are played again, hidden tests run, and a judge compares.
 
-Three sandboxes have a part in it, and only the first was ever the agent's:
+Three sandboxes are involved, of which the agent itself acted only in the first:
 
-- the agent's own is not trusted, and not asked;
-- a fresh one plays the agent's actions again, all of them, and then works out what the tests call.
-  It sees what the agent's code is given, never what is expected;
-- the judge's sees what is expected and the values, which are data, and never the agent's code.
+- the agent's own sandbox is not trusted, and not used;
+- a fresh sandbox plays all of the agent's actions again, and then evaluates what the tests call. It
+  sees what the agent's code is given, but never what is expected;
+- the judge's sandbox sees what is expected and the values, which are data, but never the agent's
+  code.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ __all__ = [
 ]
 
 PACKAGE = "pytest_intercode.environments.python.inside"
-"""Where the programs are that run in sandboxes."""
+"""The package of the programs that run in sandboxes."""
 
 _MAX_OUTPUT = 64 * 1024**2  # bytes of answers
-_MAX_JUDGED = 16 * 1024**2  # bytes of them that the judge is given
-_MAX_TESTS_TIMEOUT = 300.0  # seconds that all tests of a task have
-_GRACE_PERIOD = 10.0  # seconds on top, for starting and answering
-_REPLAY_SLACK = 30.0  # seconds that playing again may take on top of twice the first time
+_MAX_JUDGED = 16 * 1024**2  # bytes of answers that the judge is given
+_MAX_TESTS_TIMEOUT = 300.0  # seconds for all tests of a task
+_GRACE_PERIOD = 10.0  # additional seconds, for starting and answering
+_REPLAY_SLACK = 30.0  # seconds that a replay may take in addition to twice the first time
 
 _LITERALS = {"inf": "1e999", "-inf": "-1e999", "nan": "(1e999-1e999)"}
 
@@ -57,7 +58,7 @@ class Played:
     Attributes:
         action: its text.
         seconds: how long it took.
-        limit: the time after which it was cut short; None if it ended by itself.
+        limit: the seconds after which it was cut short; None if it was not.
     """
 
     action: str
@@ -70,9 +71,9 @@ class Submission:
     """What is graded.
 
     Attributes:
-        actions: what the agent did, in order.
-        name: the name of what it submits, or nothing.
-        program: the source of the whole program that it submits.
+        actions: the agent's actions, in order.
+        name: the name of the submitted function or class; may be empty.
+        program: the source of the submitted program.
     """
 
     actions: tuple[Played, ...]
@@ -81,14 +82,14 @@ class Submission:
 
 
 def grading_spec(spec: SandboxSpec) -> SandboxSpec:
-    """Return the sandbox that plays a session again, given the session's own."""
+    """Return the spec of the sandbox that replays a session, given the session's own."""
     return replace(spec, limits=replace(spec.limits, output=_MAX_OUTPUT))
 
 
 def play_again(sandbox: Sandbox, actions: Sequence[Played]) -> bool:
     """Play actions again in a fresh sandbox; return False if that took far too long.
 
-    Those that raised are played, too. One that was cut short is cut at the same time again.
+    Actions that raised are played, too. An action that was cut short is cut at the same time again.
     """
     remaining = _REPLAY_SLACK + 2 * sum(played.seconds for played in actions)
     for played in actions:
@@ -106,13 +107,13 @@ def answers_of(
     """Return what the agent's side answers to each test; None if nothing was submitted.
 
     Args:
-        sandbox: where the actions were played again.
+        sandbox: the sandbox in which the actions were played again.
         task: the task.
         submission: what is graded.
-        seconds: the time that each test has.
+        seconds: the time for each test.
 
     Raises:
-        ForgedAnswers: the sandbox wrote something else.
+        ForgedAnswers: the sandbox wrote something that is not an answer of our program.
     """
     tests = [_candidates(test, submission.program) for test in split_tests(task)]
     request = {
@@ -157,7 +158,7 @@ def _literal(value: Any) -> str:
 
 
 def _verdict(line: str) -> str:
-    """Read a verdict; a part of it may be the name of a class of the agent's."""
+    """Read a verdict, and escape it: it may contain the name of a class of the agent."""
     try:
         return re.sub(r"[^\w ,]", "?", str(json.loads(line)))[:80]
     except ValueError:
@@ -165,10 +166,10 @@ def _verdict(line: str) -> str:
 
 
 class Judge:
-    """Compares; one for each process, which grades for all of its episodes.
+    """Compares values with what tests expect. A process has one judge for all of its episodes.
 
-    Its sandbox lives as long as the run. Each request is worked on in a fresh process there, under
-    a uid of its own: tests are a data set's code, and are not run on the host.
+    Its sandbox lives as long as the run. Each request is handled there in a fresh process, under
+    another uid. Tests are code of a dataset, so they do not run on the host.
 
     Args:
         provider: where its sandbox comes from.
@@ -187,12 +188,12 @@ class Judge:
         return Program(self._provider.acquire(spec), PACKAGE, "decoding", "one_by_one", "judge")
 
     def verdicts(self, task: Task, answers: dict[int, str], seconds: float) -> list[str]:
-        """Return for each test nothing if it passed, or how it failed.
+        """Return how each test failed; empty for a test that passed.
 
         Args:
             task: the task.
-            answers: what the agent's side answered.
-            seconds: the time that each test has.
+            answers: the answers of the agent's side.
+            seconds: the time for each test.
 
         Raises:
             SandboxError: the judge's sandbox broke, twice.
@@ -208,17 +209,17 @@ class Judge:
             except SandboxError:
                 self.close()
                 self._program = self._provider.background(self._start)
-                # The answers are the agent's, and so is the time that two judges need for them.
+                # The agent made the answers, so it is to blame if they take two judges too long.
                 results = self._ask(tests, seconds, otherwise='"timed out"')
         return [_verdict(results[number]) for number in range(len(tests))]
 
     def _ask(self, tests: list[Any], seconds: float, otherwise: str = "") -> dict[int, str]:
-        """Return the verdicts; ``otherwise`` is that of tests for which there was no time."""
+        """Return the verdicts; ``otherwise`` is the verdict of tests for which time ran out."""
         program = self._program.result()
         limit = seconds * len(tests) + _GRACE_PERIOD
         try:
             execution, answers = program.ask({"tests": tests, "seconds": seconds}, limit)
-        except SandboxBroken as broken:  # no agent acts there
+        except SandboxBroken as broken:  # no agent acts there, so none is to blame
             raise SandboxError(str(broken)) from broken
         if execution.ended == "timeout" and otherwise:
             answers = {**dict.fromkeys(range(len(tests)), otherwise), **answers}

@@ -42,7 +42,7 @@ def check_tests(task: Task) -> None:
 
 
 def split_tests(task: Task) -> Iterator[Split | ProgramTest | CallTest]:
-    """Yield the tests of a task, those that are code in their two parts.
+    """Yield the tests of a task; tests that are code are split into their two parts.
 
     Raises:
         SuiteError: one of them does not parse or cannot be split.
@@ -59,7 +59,7 @@ def split_tests(task: Task) -> Iterator[Split | ProgramTest | CallTest]:
             yield _split(fields.test_setup, test.code, defined, entry, methods)
         except (TestError, RecursionError, MemoryError) as error:
             problem = error if isinstance(error, TestError) else "it is nested too deeply"
-            if not any(map(parse_code, task.gold)):  # whatever it is to define
+            if not any(map(parse_code, task.gold)):  # then the test cannot know its names
                 raise SuiteError(f"{task.source}: task {task.id!r}: gold is not Python") from None
             raise SuiteError(
                 f"{task.source}: task {task.id!r}: tests: test {number}: {problem}"
@@ -69,8 +69,8 @@ def split_tests(task: Task) -> Iterator[Split | ProgramTest | CallTest]:
 def entry_of(task: Task) -> str:
     """Return the name that the tests call: the task's own, or found in gold and the tests.
 
-    It is the first name that a test calls and that gold defines at top level, or else the last one
-    that gold defines; empty for tasks of whole programs.
+    It is the first name that a test calls and that gold defines at top level, or else the last name
+    that gold defines. It is empty for tasks that ask for whole programs.
     """
     fields = PythonFields.of(task)
     if fields.entry:
@@ -86,7 +86,7 @@ def _split(
     setup: str, code: str, defined: frozenset[str], entry: str, methods: frozenset[str]
 ) -> Split:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "\d" in a test is a warning of the compiler
+        warnings.simplefilter("ignore")  # the compiler warns about "\d" in a test
         return split_test(setup, code, defined, entry, methods)
 
 
@@ -104,7 +104,7 @@ def _entry(gold: tuple[str, ...], codes: tuple[str, ...]) -> str:
 
 @lru_cache(4096)
 def _defined_by(gold: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what gold defines at top level: its functions and classes, in order."""
+    """Return the names of the functions and classes that gold defines at top level, in order."""
     trees = filter(None, map(parse_code, gold))
     return tuple(
         node.name for tree in trees for node in tree.body if isinstance(node, _DEFINITIONS)
@@ -113,12 +113,12 @@ def _defined_by(gold: tuple[str, ...]) -> tuple[str, ...]:
 
 @lru_cache(4096)
 def _methods_of(gold: tuple[str, ...]) -> frozenset[str]:
-    # Most golds define no class, and need not be parsed for this.
+    # Most golds do not define a class, so they do not need to be parsed.
     return methods_of(filter(None, (parse_code(code) for code in gold if "class " in code)))
 
 
 def parse_code(code: str) -> ast.Module | None:
-    """Return the tree of a source, or None where it is not one."""
+    """Return the syntax tree of source code, or None if it does not parse."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""The kind of python: one interpreter; hidden tests grade what is defined in it."""
+"""The python kind: one interpreter; hidden tests grade what is defined in it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STRICT_ONLY = (
 
 
 class PythonKind(EnvironmentKind):
-    """Source for one interpreter, graded by hidden tests."""
+    """Source code for one interpreter, graded by hidden tests."""
 
     name = "python"
     profiles = MappingProxyType(
@@ -84,11 +84,11 @@ it.
         return Answer(tuple(task.gold), entry_of(task).partition(".")[0])
 
     def answer_in_words(self, words: str) -> str | None:
-        """Return a name; more words are prose."""
+        """Return a single name; several words are prose."""
         return words.rstrip(".") if re.fullmatch(r"[^\W\d][\w.]*?\.?", words) else None
 
     def missing_input(self, text: str, engine: str) -> str:
-        """Ask for what Python's own prompt would: an empty line ends a block."""
+        """Ask for the same input as Python's own prompt: an empty line ends a block."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -116,11 +116,11 @@ it.
         yield from change_gold(task)
 
     def data_of(self, task: Task) -> tuple[Any, ...]:
-        """Return the name alone: all tasks are about the same, nothing."""
+        """Return only the name, because tasks do not have data."""
         return (self.name,)
 
     def normalise_gold(self, task: Task) -> str:
-        """Return the tree of gold's source."""
+        """Return gold's syntax tree, or its text if it does not parse."""
         import ast
 
         from pytest_intercode.environments.python.hidden_tests import parse_code
@@ -129,11 +129,11 @@ it.
         return super().normalise_gold(task) if tree is None else ast.dump(tree)
 
     def describe_changed(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-        """Quote both states where they differ."""
+        """Quote both states if they differ."""
         return quote_both(first, second) if first != second else ""
 
     def score(self, episode: RecordedEpisode) -> Reward:
-        """Count the tests again that pass."""
+        """Count the passing tests again."""
         from pytest_intercode.rewards.python import (
             python_paper_reward_again,
             python_strict_reward,
@@ -146,7 +146,7 @@ it.
         return python_paper_reward_again(episode.state)
 
     def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
-        """Return the tests and what each did."""
+        """Return the tests and their results."""
         from pytest_intercode.environments.sections import compare_table
 
         if "tests" in state:

@@ -38,11 +38,11 @@ def empty_answer(task: Task) -> Answer:
 
 
 def constants(task: Task) -> Iterator[Answer]:
-    """Yield a function that returns, or a program that prints, what a test expects, always."""
+    """Yield functions that always return, or programs that always print, what a test expects."""
     name = entry_of(task)
     expected = Counter(_find_expected(task))
     if not expected and name:
-        expected = Counter(["True", "False"])  # asserts that compare nothing
+        expected = Counter(["True", "False"])  # the asserts do not compare with a literal
     for value, _ in expected.most_common(2):
         if not name:
             yield Answer(
@@ -54,7 +54,7 @@ def constants(task: Task) -> Iterator[Answer]:
 
 
 def _find_expected(task: Task) -> Iterator[str]:
-    """Yield what tests expect of a call, as literals."""
+    """Yield the results that tests expect of calls, as literals."""
     for test in PythonFields.of(task).tests:
         if isinstance(test, CallTest):
             yield repr(test.result)

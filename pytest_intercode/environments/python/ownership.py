@@ -1,8 +1,9 @@
-"""Whose values an expression of a hidden test is made of: the agent's alone, or data as well.
+"""Find out whether an expression of a hidden test is made only of the agent's values.
 
-What is made of the agent's values alone may be worked out on the agent's side: all that it can gain
-there is to choose a value. What brings them together with data may not. ``abs(f(2) - 3.0)`` would
-show what is expected, and let an operator of the agent's class decide. Nothing here runs code.
+Such an expression may be evaluated on the agent's side: all that the agent can gain there is to
+choose a value. An expression that combines the agent's values with data must not be evaluated
+there: ``abs(f(2) - 3.0)`` would show what is expected, and would let an operator of the agent's
+class decide. Nothing here runs code.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _Mixing: TypeAlias = "ast.BinOp | ast.Compare | ast.Call | ast.AugAssign"
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
-# Functions that turn values into others without bringing anything else in.
+# Functions that convert values without adding anything else to them.
 _CONVERSIONS = frozenset(
     {
         *("abs", "bool", "bytes", "bytearray", "chain", "complex", "deque", "dict"),
@@ -36,10 +37,10 @@ _CONVERSIONS = frozenset(
     }
 )
 _COUNTED = frozenset({"islice", "enumerate", "zip", "range", "count"})
-# Functions that call what they are given; if that is the agent's, the others are its arguments.
+# Functions that call a given function; if it is the agent's, it gets the other arguments.
 _HIGHER = frozenset({"dropwhile", "filter", "filterfalse", "map", "reduce", "starmap", "takewhile"})
 _KEYED = frozenset({"groupby", "max", "min", "nlargest", "nsmallest", "sorted"})
-# Functions that compare what they are given, whatever they return.
+# Functions that compare their arguments, whatever they return.
 _COMPARING = frozenset(
     {
         *("allclose", "assertEqual", "close_to", "compare", "contains", "countOf", "dist"),
@@ -47,7 +48,7 @@ _COMPARING = frozenset(
         *("remainder", "sub"),
     }
 )
-# Methods of data that compare them with what they are given.
+# Methods of data that compare the data with their arguments.
 _ASKING = frozenset(
     {
         *("count", "difference", "endswith", "find", "index", "intersection", "isdisjoint"),
@@ -61,7 +62,8 @@ _PLAIN = (
     *(decimal.Decimal, fractions.Fraction),
     *(datetime.date, datetime.time, datetime.datetime, datetime.timedelta),
 )
-# What the judge can ask data for; not what also changes them, which the agent's side has to see.
+# The attributes of data that the judge can use, except methods that also change the data, because
+# the agent's side has to see the change.
 _OF_DATA = frozenset(name for kind in _PLAIN for name in dir(kind)) - {
     *("pop", "popleft", "setdefault")
 }
@@ -75,7 +77,7 @@ _OPERATORS: Mapping[type[ast.AST], str] = {
 
 
 def methods_of(trees: Iterable[ast.Module]) -> frozenset[str]:
-    """Return the methods that classes of a task's own code define."""
+    """Return the names of methods that classes in a task's own code define."""
     return frozenset(
         member.name
         for tree in trees
@@ -91,16 +93,16 @@ class Ownership:
     """Distinguishes the agent's values from data.
 
     Args:
-        unknown: whether a name is known on the agent's side alone.
-        methods: methods that classes of gold and of the test define. They and the operators among
-            them are the agent's own code, which the test is there to call.
+        unknown: whether a name is known only on the agent's side.
+        methods: methods that classes of gold and of the test define. They, and the operators among
+            them, are the agent's own code, which the test is meant to call.
         functions: names that gold defines.
-        foreign: names that the test imports, and not from the standard library, and what it makes
-            of them alone.
+        foreign: names that the test imports from outside of the standard library, and names that it
+            makes only of these.
         assigned_names: names that earlier statements of the test bound to the agent's values.
-        helpers: functions that the test defines, and that the agent's code has no part in.
-        agent_names: names bound within an expression, to the agent's values.
-        data_names: names bound within an expression, to data.
+        helpers: functions that the test defines and that do not use the agent's code.
+        agent_names: names that are bound to the agent's values within an expression.
+        data_names: names that are bound to data within an expression.
     """
 
     unknown: Callable[[str], bool]
@@ -113,15 +115,15 @@ class Ownership:
     data_names: frozenset[str] = frozenset()
 
     def is_agents(self, name: str) -> bool:
-        """Whether a name is one of the agent's values."""
+        """Whether a name refers to one of the agent's values."""
         return name in self.agent_names or (name not in self.data_names and self.unknown(name))
 
     def uses(self, node: ast.stmt | ast.expr) -> bool:
-        """Whether code loads a name that is one of the agent's values."""
+        """Whether code loads a name that refers to one of the agent's values."""
         return any(map(self.is_agents, names_in(node).loaded))
 
     def is_pure(self, node: ast.AST) -> bool:
-        """Whether an expression is made of the agent's values alone, besides what it is given."""
+        """Whether an expression is made only of the agent's values and arguments for its code."""
         if isinstance(node, ast.Name):
             return self.is_agents(node.id)
         if isinstance(node, (ast.Attribute, ast.Subscript, ast.Starred)):
@@ -140,7 +142,7 @@ class Ownership:
         return isinstance(node, COMPREHENSIONS) and self._is_pure_comprehension(node)
 
     def binding(self, agent_names: Iterable[str] = (), data_names: Iterable[str] = ()) -> Ownership:
-        """Return this with names that an inner scope binds."""
+        """Return a copy with the names that an inner scope binds."""
         agent, data = frozenset(agent_names), frozenset(data_names)
         return replace(
             self,
@@ -184,7 +186,7 @@ class Ownership:
         )
 
     def hands_on(self, node: ast.Call) -> bool:
-        """Whether ``map``, ``sorted`` and the like are given a function of the agent's to call."""
+        """Whether a call passes a function of the agent to ``map``, ``sorted`` and the like."""
         name = _name_of(node.func)
         functions = [*node.args[:1]] if name in _HIGHER else []
         if name in _KEYED:
@@ -192,11 +194,11 @@ class Ownership:
         return self._is_of_nobody(node.func) and any(map(self._is_function, functions))
 
     def uses_code(self, node: ast.stmt | ast.expr) -> bool:
-        """Whether code loads one of the agent's values; what the test imports is not one."""
+        """Whether code loads one of the agent's values, not counting the test's foreign names."""
         return any(map(self.is_agents, names_in(node).loaded - self.foreign))
 
     def _is_of_nobody(self, function: ast.expr) -> bool:
-        """Whether a function is one of Python's or of the test's, perhaps in a module."""
+        """Whether a function is Python's or the test's, perhaps in a module, not the agent's."""
         if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
             return not self.is_agents(function.value.id)
         return isinstance(function, ast.Name) and not self.is_agents(function.id)
@@ -224,7 +226,7 @@ class Ownership:
         return all(map(inner._is_row, parts))
 
     def _is_row(self, node: ast.expr) -> bool:
-        """Whether a part of a comprehension is pure, or an argument of what is next to it."""
+        """Whether a part of a comprehension is pure, or is the loop's data, as in ``x, f(x)``."""
         if isinstance(node, ast.Tuple):
             return all(map(self._is_row, node.elts))
         return self.is_pure(node) or (isinstance(node, ast.Name) and node.id in self.data_names)
@@ -232,11 +234,11 @@ class Ownership:
     # -- statements, which the agent's side runs as a whole
 
     def mixing(self, statement: ast.stmt) -> _Mixing | None:
-        """Return what brings the agent's values together with data in a statement, if anything."""
+        """Return the part of a statement that combines the agent's values with data, if any."""
         return self._within(statement)._first_mixing(statement)
 
     def _within(self, statement: ast.stmt) -> Ownership:
-        """Return this with the names that a statement binds, at whatever depth."""
+        """Return a copy with the names that a statement binds at any depth."""
         nodes = list(ast.walk(statement))
         changed = {id(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
         names = (node for node in nodes if isinstance(node, ast.Name) and id(node) not in changed)
@@ -246,7 +248,7 @@ class Ownership:
         inner = self.binding(data_names=(stored | defined) - self.assigned_names | parameters)
         sources = list(_bindings(nodes))
         while True:
-            # Until nothing changes, as in a loop a line may use what a later one binds.
+            # Repeat until nothing changes: in a loop, a line may use what a later one binds.
             agent_names = {name for names, value in sources if inner.uses(value) for name in names}
             if agent_names <= inner.agent_names:
                 return inner
@@ -257,7 +259,7 @@ class Ownership:
         if isinstance(node, kinds) and self._mixes(node):
             return node
         if isinstance(node, ast.Call) and self.is_pure(node.func):
-            children: Iterable[ast.AST] = [node.func]  # what it is given is the agent's to see
+            children: Iterable[ast.AST] = [node.func]  # the agent's side may see the arguments
         else:
             children = ast.iter_child_nodes(node)
         mixing_nodes = map(self._first_mixing, children)
@@ -295,7 +297,7 @@ class Ownership:
         return compares and bool(values) and not is_pure
 
     def _is_reference(self, node: ast.expr) -> bool:
-        """Whether a function of the agent's is handed on, and not called."""
+        """Whether a function of the agent is passed on, and not called."""
         return isinstance(node, ast.Lambda) or (
             isinstance(node, ast.Name) and node.id in self.functions
         )
@@ -315,7 +317,7 @@ def _name_of(function: ast.expr) -> str:
 
 
 def _is_harmless(node: ast.expr, name: str) -> bool:
-    """Whether what a function is given says nothing of what is expected."""
+    """Whether an argument of a function reveals nothing about what is expected."""
     if isinstance(node, ast.Constant):
         return isinstance(node.value, (bool, type(None))) or (
             isinstance(node.value, int) and name in _COUNTED
@@ -337,7 +339,7 @@ def _loaded(target: ast.expr) -> ast.expr:
 
 
 def _bindings(nodes: Iterable[ast.AST]) -> Iterator[tuple[list[str], ast.expr | ast.stmt]]:
-    """Yield the names that statements bind, each with what it binds them to."""
+    """Yield the names that each statement binds, with the code that they are bound to."""
     for node in nodes:
         if isinstance(node, ast.Assign):
             yield list(bases(node.targets)), node.value
@@ -360,7 +362,7 @@ _SCOPES = (*COMPREHENSIONS, ast.Lambda)
 
 @dataclass(frozen=True)
 class Names:
-    """The module-level names that a piece of code loads, and those that it binds."""
+    """The module-level names that a piece of code loads, and the ones that it binds."""
 
     loaded: frozenset[str]
     bound: frozenset[str]
@@ -393,13 +395,13 @@ def names_in(node: ast.stmt | ast.expr) -> Names:
 
     look(symtable.symtable(ast.unparse(node), "<test>", mode), True)
     if isinstance(node, ast.AugAssign):
-        # For symtable, a name that is only added to is bound and not loaded.
+        # For symtable, the target of an augmented assignment is bound, but not loaded.
         loaded_names |= set(bases([node.target]))
     return Names(frozenset(loaded_names), frozenset(bound_names))
 
 
 def bases(targets: list[ast.expr]) -> Iterator[str]:
-    """Yield the names at the bottom of assignments' targets: ``x`` of ``x[0].y``."""
+    """Yield the names at the root of assignments' targets: ``x`` for ``x[0].y``."""
     for target in targets:
         for node in ast.walk(target):
             if isinstance(node, ast.Name):

@@ -1,10 +1,10 @@
 """The python environment, paper profile: InterCode 1.0.2, whose tests run next to the agent's code.
 
-Kept as it was, because published numbers depend on it: the wrapping in ``print(...)``, the texts of
-dictionaries as observations, grading by comparing with gold what each test does, errors included,
-and gold that stays in the namespace after the first submission, where the next one may find it. Two
-things differ: the namespace is new in every episode, which no recorded reward depends on, and an
-action that takes too long is stopped.
+InterCode's behaviour is kept, because published numbers depend on it: actions are wrapped in
+``print(...)``; observations are the texts of dictionaries; what each test does, errors included, is
+compared with what it does with gold; and gold stays in the namespace after the first submission,
+where the next one may find it. Two things differ: the namespace is new in every episode, which no
+recorded reward depends on, and an action that takes too long is stopped.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DEFINITION = re.compile(r"def (\w+)\(")
 
 
 class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
-    """Python as InterCode sees it."""
+    """Python as in InterCode."""
 
     name = "python"
     profile: Profile = "paper"
@@ -53,21 +53,21 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
 
     @classmethod
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
-        """Return the one sandbox that does everything."""
+        """Return the single sandbox that does everything."""
         return [cls.spec(task, provider)]
 
     def start(self, task: Task) -> None:
-        """Start the one sandbox."""
+        """Start the sandbox."""
         self._action = ""
         self._results = []
         super().start(task)
         self._program = Program(self.sandbox, PACKAGE, "paper")
 
     def _start_gold(self, task: Task) -> None:
-        """Start nothing: the agent's own interpreter runs the tests."""
+        """Start nothing, because the agent's own interpreter runs the tests."""
 
     def submission(self, action: str) -> str | None:
-        """Return what follows ``submit``, with which an action begins."""
+        """Return what follows ``submit`` in an action that begins with it."""
         return action[len("submit") :].strip() if action.startswith("submit") else None
 
     def execute(self, action: str) -> Observation:
@@ -80,7 +80,7 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
         return Observation(text, executed=executed)
 
     def take_turn(self, action: str, execute: Callable[[str], Observation]) -> StepResult:
-        """In Try Again, show nothing but ``TRY_AGAIN`` where a test raised."""
+        """In Try Again, show only ``TRY_AGAIN`` if a test raised."""
         former_results = self._results
         observation, *rest = super().take_turn(action, execute)
         graded = bool(self._results) and self._results is not former_results
@@ -100,7 +100,7 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
         if words := (answer or "").split():
             name = words[0]
         else:
-            # To define a function in Try Again is to submit it.
+            # In Try Again, defining a function submits it.
             match = _DEFINITION.match(self._action)
             name = match[1] if match else ""
         self._results = []
@@ -122,7 +122,7 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
         return python_paper_reward(*map(texts_of, self._results))
 
     def _ask(self, request: dict[str, Any], timeout: float, fits: Callable[[Any], bool]) -> Any:
-        """Ask the interpreter, which is the agent's; None for what our program did not answer."""
+        """Ask our program in the agent's interpreter; None if the answer is not our program's."""
         assert self._program is not None
         try:
             answer = json.loads(self._program.ask(request, timeout)[1][0])
@@ -138,7 +138,7 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
 
 
 def _is_step(answer: Any) -> bool:
-    """Whether an answer is an observation, and whether the action ran."""
+    """Whether an answer has the form of an observation and whether the action ran."""
     return (
         isinstance(answer, list)
         and len(answer) == 2
@@ -148,7 +148,7 @@ def _is_step(answer: Any) -> bool:
 
 
 def _are_results(answer: Any, count: int) -> bool:
-    """Whether an answer is what each test gave with the agent's function, and with gold."""
+    """Whether an answer has the form of each test's result for the agent's function and gold."""
     return (
         isinstance(answer, list)
         and len(answer) == 2

@@ -1,15 +1,15 @@
-"""Splits a hidden test between the agent's side, which calls, and the judge, which compares.
+"""Split a hidden test between the agent's side, which calls, and the judge, which compares.
 
-The judge never runs the agent's code, and the agent's side is not sent what is expected, as far as
-a test keeps that out of arguments. Of an ``assert`` the agent's side evaluates the chains (see
-``expressions.py``) and the judge the remainder; so it is with an assignment that brings the
-agent's values together with others (see ``ownership.py``). Every other statement is run
-where it is needed: on the agent's side if it uses the agent's code or makes its arguments; by the
-judge if what is expected depends on it. Nothing here runs code.
+The judge never runs the agent's code, and the agent's side is not sent what is expected, unless the
+test itself passes that in arguments. In an ``assert``, the agent's side evaluates the chains (see
+``expressions.py``) and the judge evaluates the remainder. The same holds for an assignment that
+combines the agent's values with others (see ``ownership.py``). Every other statement runs where it
+is needed: on the agent's side if it uses the agent's code or makes its arguments; by the judge if
+what is expected depends on it. Nothing here runs code.
 
-A list that a test gives to the agent's code and then compares by itself (``f(x)``, then
-``assert x == [...]``) is compared as the agent's code left it; next to a call of the agent's code
-(``assert f(x) == sorted(x)``) it has the value that the test gave it.
+A list that a test gives to the agent's code and then compares on its own (``f(x)``, then
+``assert x == [...]``) is compared as the agent's code left it. In an assert that also calls the
+agent's code (``assert f(x) == sorted(x)``), it has the value that the test gave it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Split:
         steps: what the agent's side does, in order: ``("setup", N, SOURCE)`` and
             ``("run", N, SOURCE)`` for statements, and those of :class:`Chains`.
         source: what the judge runs.
-        raises: by number, the exceptions of which one must have been raised at each ``raises``.
+        raises: the names of the exceptions, by the number of each ``raises``; one of them must have
+            been raised.
     """
 
     steps: tuple[Step, ...]
@@ -68,22 +69,22 @@ class _Statement:
     is_setup: bool
     names: Names
     judged: bool = False  # the judge can run it
-    computed: bool = False  # an assignment, of which the judge does what it does of an assert
-    known_names: frozenset[str] = frozenset()  # what the judge knows before it
+    computed: bool = False  # an assignment that is split like an assert
+    known_names: frozenset[str] = frozenset()  # the names that the judge knows before it
     steps: list[Step] = field(default_factory=list)
     remainder: ast.stmt | None = None  # what the judge runs
-    loaded: set[str] = field(default_factory=set)  # what the agent's side loads
+    loaded: set[str] = field(default_factory=set)  # the names that the agent's side loads
 
     @property
     def compared(self) -> Iterable[str]:
-        """The names that the judge loads to compare."""
+        """The names that the judge loads for a comparison."""
         if self.remainder is None or self.computed:
             return ()
         return names_in(self.remainder).loaded
 
     @property
     def affects(self) -> set[str]:
-        """The names that are bound by it, or whose values it may change."""
+        """The names that it binds, or whose values it may change."""
         if isinstance(self.node, _DEFINITIONS):
             return set(self.names.bound)
         if isinstance(self.node, ast.Assign):
@@ -101,9 +102,9 @@ def split_test(
     """Split a test.
 
     Args:
-        setup: code that is run before it.
+        setup: code that runs before it.
         code: the test.
-        gold_names: names that gold defines at top level, whatever they are to Python.
+        gold_names: names that gold defines at top level, even if they are also builtins.
         entry: the name of what is submitted.
         methods: names of methods that gold's classes define.
 
@@ -151,7 +152,7 @@ def split_test(
             break
         argument_names |= (
             computed & agent_needs
-        )  # arguments of the agent's code, and nothing that is compared
+        )  # arguments of the agent's code that are not compared
     if not any(statement.steps for statement in statements):
         raise TestError("it calls nothing of the agent's")
     run_by_judge = [_judge_statement(statement, judge_needs) for statement in statements]
@@ -176,7 +177,7 @@ def _split_statements(
 
 
 def _simple(code: str, root: str, known_names: frozenset[str]) -> Split | None:
-    """Split the commonest test, ``assert ROOT(...) == DATA``, in a tenth of the time."""
+    """Split the most common test, ``assert ROOT(...) == DATA``, in a tenth of the time."""
     code = code.strip()
     body = _parse(code)
     test = body[0].test if len(body) == 1 and isinstance(body[0], ast.Assert) else None
@@ -207,7 +208,7 @@ def _parse(text: str) -> list[ast.stmt]:
 
 
 class _Raising(ast.NodeTransformer):
-    """Numbers every ``with raises(...)``, and takes the exceptions out of it."""
+    """Numbers every ``with raises(...)``, and extracts its exceptions."""
 
     def __init__(self, raises: dict[int, tuple[str, ...]]) -> None:
         self._raises = raises
@@ -240,7 +241,7 @@ def _check_asserts(statement: ast.stmt) -> None:
 
 
 def _displays(statements: list[_Statement]) -> dict[str, ast.expr]:
-    """Return the lists, dictionaries and the like that the test names, and then only loops over."""
+    """Return the lists, tuples and dictionaries that the test names, and then only asserts use."""
     displays: dict[str, ast.expr] = {}
     changed: set[str] = set()
     for statement in statements:
@@ -256,7 +257,7 @@ def _displays(statements: list[_Statement]) -> dict[str, ast.expr]:
 
 
 def _foreign(statements: list[_Statement], known_names: frozenset[str]) -> frozenset[str]:
-    """Return what the test imports from elsewhere than Python, and what it makes of that alone."""
+    """Return the names that the test imports from third parties, or makes only of such names."""
     foreign_names: set[str] = set()
     for statement in statements:
         node, names = statement.node, statement.names
@@ -275,7 +276,7 @@ def _classify(
     owner: Ownership,
     argument_names: set[str],
 ) -> None:
-    """Set what the judge can run by itself, and which names it then knows.
+    """Set which statements the judge can run, and which names it knows before each of them.
 
     Raises:
         TestError: a statement that the agent's side has to run would compare there.
@@ -315,7 +316,7 @@ def _with_known_names(owner: Ownership, known_names: frozenset[str]) -> Ownershi
 
 
 def _classify_mixing(statement: _Statement, owner: Ownership) -> None:
-    """Have the judge work out an assignment that the agent's objects must not decide."""
+    """Let the judge evaluate an assignment whose result the agent's objects must not decide."""
     node = statement.node
     mixing = None if isinstance(node, _IMPORTS) else owner.mixing(node)
     if mixing is None:
@@ -341,7 +342,7 @@ def _is_standard(node: ast.Import | ast.ImportFrom) -> bool:
 
 
 def _check_names(statements: list[_Statement], gold_names: Iterable[str]) -> None:
-    """Refuse names that nothing defines: the agent could define them as it likes."""
+    """Refuse names that nothing defines, because the agent could define them in any way."""
     defined_names = set(_BUILTINS) | set(gold_names) | {"__raises__"}
     for statement in statements:
         defined_names |= statement.names.bound
@@ -390,7 +391,7 @@ def _split_statement(
 def _collect_names(
     statements: list[_Statement], loads: Callable[[_Statement], Iterable[str]]
 ) -> set[str]:
-    """Return all names that a side needs, those included that others are made of."""
+    """Return all names that a side needs, including those that their values are made of."""
     names: set[str] = set()
     for statement in statements:
         names |= set(loads(statement))
@@ -405,7 +406,7 @@ def _collect_names(
 
 
 def _mutable_names(statements: list[_Statement], agent_needs: set[str]) -> set[str]:
-    """Return the data among the needed names that the agent's code could change."""
+    """Return the needed names of data that the agent's code could change."""
     mutable_names: set[str] = set()
     for statement in statements:
         node = statement.node

@@ -1,8 +1,7 @@
-"""The python environment, strict profile: an interpreter that remembers, and hidden tests.
+"""The python environment, strict profile: an interpreter that keeps its names, and hidden tests.
 
-An action is Python, run as in a REPL. What is graded is not the interpreter that the agent used:
-its actions are played again in a fresh sandbox, and hidden tests decide there
-(``grading.py``).
+An action is Python code that runs as in a REPL. The interpreter that the agent used is not graded:
+its actions are played again in a fresh sandbox, where hidden tests decide (``grading.py``).
 """
 
 from __future__ import annotations
@@ -37,22 +36,22 @@ __all__ = ["PythonEnvironment", "read_submission"]
 # `submit = 3` and `submit.x` are Python; `submit`, `submit name` and `submit def f(): ...` are not.
 _SUBMISSION = re.compile(r"submit(?:\s+(?![=.,:;)\]}+*/%&|^<>!@-])(.*))?", re.DOTALL)
 _NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
-# Sets of strings are in the same order in the session and when it is played again.
+# So that sets of strings have the same order in the session and when it is played again.
 _VARIABLES = (("PYTHONHASHSEED", "0"),)
 
 
 def read_submission(action: str) -> str | None:
-    """Return what an action submits: a name, code, or nothing; None if it is not a submission."""
+    """Return what an action submits: a name, code, or ``""``; None if it is not a submission."""
     match = _SUBMISSION.fullmatch(action.strip())
     return None if match is None else match[1] or ""
 
 
 class PythonEnvironment(ShellEnvironment):
-    """Python as it is: an action is what a person would type into a REPL."""
+    """Plain Python: an action is what a person would type into a REPL."""
 
     name = "python"
     profile: Profile = "strict"
-    takes_commands = False  # an interpreter reads what the sandbox is given
+    takes_commands = False  # an interpreter reads the input of the sandbox
     _reader = "interpreter"
     _timeout_effect = ""
 
@@ -70,12 +69,12 @@ class PythonEnvironment(ShellEnvironment):
 
     @classmethod
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
-        """Return the agent's sandbox, and the one that grades."""
+        """Return the agent's sandbox, and the sandbox that grades."""
         spec = cls.spec(task, provider)
         return [spec, grading_spec(spec)]
 
     def close(self) -> None:
-        """End the episode's sandboxes, the one that is grading too; may be called twice."""
+        """End the episode's sandboxes, including one that is grading; may be called twice."""
         replaying = self._replaying
         if replaying is not None:
             replaying.interrupt()
@@ -84,7 +83,7 @@ class PythonEnvironment(ShellEnvironment):
     # -- an episode
 
     def start(self, task: Task) -> None:
-        """Start the agent's sandbox, and the one that grades at the same time."""
+        """Start the agent's sandbox, and at the same time the sandbox that grades."""
         self._played = []
         self._verdicts = []
         super().start(task)
@@ -93,7 +92,7 @@ class PythonEnvironment(ShellEnvironment):
         return self.provider.share("python-judge", lambda: Judge(self.provider))
 
     def _start_gold(self, task: Task) -> GoldRun | None:
-        """Prepare the sandbox of the next grading; what gold would print is not asked for."""
+        """Prepare the sandbox of the next grading; gold itself does not run."""
         self._judge()
 
         def play(sandbox: Sandbox) -> Gold:
@@ -108,7 +107,7 @@ class PythonEnvironment(ShellEnvironment):
         return read_submission(action)
 
     def execute(self, action: str) -> Observation:
-        """Run the action, and note how long it may take when it is played again."""
+        """Run the action, and record how long it took, for the replay."""
         former_execution = self._last
         try:
             observation = super().execute(action)
@@ -152,7 +151,7 @@ class PythonEnvironment(ShellEnvironment):
             self._replaying = None
             sandbox.close()
             if self.episode.goes_on:
-                self._gold = self._start_gold(self.current_task)  # a fresh one for the next
+                self._gold = self._start_gold(self.current_task)  # for the next grading
         if answers is None:
             called = f"called {submission.name}" if submission.name else "defined"
             return self._failed(f"no function or class is {called}")
@@ -173,5 +172,5 @@ class PythonEnvironment(ShellEnvironment):
         return Reward(0.0, {"tests": 0.0}, reason)
 
     def end_state(self) -> dict[str, Any]:
-        """Return how each test went, as builtins; the reward can be worked out from it."""
+        """Return the result of each test, as builtins, from which the reward can be computed."""
         return {"tests": list(self._verdicts)}

@@ -1,6 +1,6 @@
-"""Code that runs inside of sandboxes. Only its text is used here, and by unit tests.
+"""Code that runs inside sandboxes. Outside of them, only its text and unit tests use it.
 
-What is in ``candidate`` and ``encoding`` runs next to the agent's code, which can change it as it
-likes; so it must know nothing that the agent must not. What is in ``judge`` and ``decoding`` never
-meets the agent's code, only data that it made.
+``candidate`` and ``encoding`` run next to the agent's code, which can change them in any way, so
+they must not hold anything that the agent must not know. ``judge`` and ``decoding`` never meet the
+agent's code, only data that it made.
 """

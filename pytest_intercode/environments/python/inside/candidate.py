@@ -1,7 +1,7 @@
-"""The agent's side of hidden tests: runs what they call, and returns the values as data.
+"""The agent's side of hidden tests: run what they call, and return the values as data.
 
-It is run in an interpreter that has just played the agent's actions, so the agent's code may have
-changed anything in it, this module too, and may write whatever it likes where the answers go. What
+This runs in an interpreter that has just played the agent's actions. So the agent's code may have
+changed anything in it, including this module, and may write anything where the answers go. All that
 it can gain is to choose the values that its function returns, which it can do anyway. What a test
 expects is not here, nor anywhere in this sandbox.
 """
@@ -21,14 +21,14 @@ __all__ = ["Scope", "evaluate", "main"]
 
 _MAX_OUTPUT = 4 * 1024**2  # bytes of a program's output
 _OPAQUE = ["opaque", True]
-_OURS = (200, 201)  # the interpreter's own descriptors, see python_worker.py
+_OURS = (200, 201)  # the worker's own descriptors, see python_worker.py
 
 
 class Scope(dict):  # type: ignore[type-arg]
-    """The names of a test; those that it does not have are the agent's.
+    """The names of a test, which falls back to the agent's names.
 
-    Thus a test's own names get in the way of none that the agent's code uses, and an agent that
-    once called a number ``sum`` has not changed what tests mean by it.
+    So a test's own names do not replace any that the agent's code uses, and an agent that has
+    called a number ``sum`` does not change what tests mean by it.
     """
 
     def __init__(self, names: dict[str, Any]) -> None:
@@ -42,7 +42,7 @@ class Scope(dict):  # type: ignore[type-arg]
 
 
 class Raises:
-    """``with raises(...)``: takes whatever is raised, and notes its classes for the judge."""
+    """``with raises(...)``: catches any exception, and notes its classes for the judge."""
 
     def __init__(self, number: int, noted: list[Any]) -> None:
         self._number, self._noted = number, noted
@@ -59,13 +59,13 @@ class Raises:
 
 
 def evaluate(test: tuple[Any, ...], names: dict[str, Any], entry: str, submission: Any) -> Any:
-    """Do the agent's side of one test.
+    """Run the agent's side of one test.
 
     Args:
-        test: its kind, and what belongs to the kind.
+        test: its kind, and the values that belong to the kind.
         names: the agent's namespace.
-        entry: what the test calls the thing that was submitted.
-        submission: that thing.
+        entry: the test's name for the submitted object.
+        submission: the submitted object.
     """
     scope = Scope(names)
     root, _, path = entry.partition(".")
@@ -94,13 +94,13 @@ def _code(steps: list[tuple[Any, ...]], scope: Scope, names: dict[str, Any]) -> 
     scope["__raises__"] = lambda number: Raises(number, noted)
     scope["__value__"] = objects.__getitem__
     answer = {"values": values, "raises": noted}
-    later = {part for step in steps for part in step[3:]}  # what the agent's side may go on with
+    later = {part for step in steps for part in step[3:]}  # values that later steps may use
     for kind, number, source, *parts in steps:
         try:
             if kind in ("run", "setup"):
                 exec(compile(source, "<tests>", "exec", 0, True), scope)
                 if kind == "setup":
-                    # The agent's code may use what setup defines, where it has no such name.
+                    # The agent's code may use names of setup that it does not define itself.
                     for name, value in scope.items():
                         if not name.startswith("__"):
                             names.setdefault(name, value)
@@ -119,7 +119,7 @@ def _code(steps: list[tuple[Any, ...]], scope: Scope, names: dict[str, Any]) -> 
 
 
 def _program(source: str, text: str) -> Any:
-    # Only here: importing these takes longer than most tests.
+    # Imported only here, because these imports take longer than most tests.
     import subprocess
     import tempfile
 
@@ -137,7 +137,7 @@ def _program(source: str, text: str) -> Any:
 
 
 def find(entry: str, submitted: str, names: dict[str, Any], defined: list[str]) -> tuple[bool, Any]:
-    """Find what was submitted: by its name, by the tests' name, or what was defined last."""
+    """Find the submitted object by its name, by the tests' name, or as the last definition."""
     root, _, path = entry.partition(".")
     candidates = [submitted] if submitted else [root, path, *reversed(defined)]
     for name in candidates:
@@ -151,9 +151,9 @@ def find(entry: str, submitted: str, names: dict[str, Any], defined: list[str]) 
 
 
 def main(request: dict[str, Any]) -> None:
-    """Answer a request on the standard output, one line for each test."""
+    """Answer a request on standard output, one line for each test."""
     token, entry, tests = request["token"], request["entry"], request["tests"]
-    interpreter = globals()["interpreter"]  # which the worker gave us
+    interpreter = globals()["interpreter"]  # the worker defines it
     output = os.dup(1)
     names = interpreter.names
     try:

@@ -1,8 +1,8 @@
-"""Values back from data; see ``encoding``.
+"""Decode values from data; see ``encoding``.
 
-The data may be anything: the agent's side made them. What is made of them are objects of exact
-builtin types and of a few of the standard library, rebuilt here; so no class of the agent's has a
-part in what is compared. Whatever ``encode`` does not write is refused.
+The data may be anything, because the agent's side made them. They are decoded into objects of exact
+builtin types and of a few standard library types, so no class of the agent takes part in a
+comparison. Anything that ``encode`` does not write is refused.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 
 __all__ = ["Opaque", "decode", "parse", "plain"]
 
-_MAX_DEPTH = 200  # containers within each other
-_MAX_DIGITS = 1_000_000  # hexadecimal, of an integer
+_MAX_DEPTH = 200  # nested containers
+_MAX_DIGITS = 1_000_000  # hexadecimal digits of an integer
 _MAX_DECIMAL = 10_000  # characters, and powers of ten
 _HEXADECIMAL = re.compile(r"-?0x[0-9a-f]+")
 
 
 class Opaque:
-    """An object of the agent's side that is not data: it equals nothing."""
+    """An object on the agent's side that is not data: it is equal to nothing."""
 
     def __init__(self, true: bool) -> None:
         self._true = true
@@ -45,7 +45,7 @@ def parse(answer: str) -> Any:
     """Return the JSON of an answer.
 
     Raises:
-        ValueError: it is none, or has a key twice, or an integer of thousands of digits.
+        ValueError: it is not JSON, or has a key twice, or an integer with thousands of digits.
         RecursionError: it is nested too deeply.
     """
     return json.loads(answer, object_pairs_hook=_unique)
@@ -62,7 +62,7 @@ def decode(data: Any, depth: int = 0) -> Any:
     """Return the value that ``encode`` was given.
 
     Raises:
-        Exception: of any kind, where ``encode`` did not make the data.
+        Exception: any exception, if ``encode`` did not make the data.
     """
     if not isinstance(data, list):
         if isinstance(data, dict):
@@ -123,7 +123,7 @@ _FROM_VALUES: dict[str, Any] = {
     "dict_items": lambda values: _mapping(values).items(),
     "OrderedDict": lambda values: collections.OrderedDict(_mapping(values)),
     "Counter": lambda values: collections.Counter(_mapping(values)),
-    # What it does with a missing key is the agent's code.
+    # Its default factory is the agent's code, so it is left out.
     "defaultdict": lambda values: collections.defaultdict(None, _mapping(values)),
     "deque": lambda values: collections.deque(values[1:], values[0]),
     "Fraction": lambda values: fractions.Fraction(*values),
@@ -135,7 +135,7 @@ _FROM_VALUES: dict[str, Any] = {
 
 
 def plain(value: Any) -> Any:
-    """Return a value with its tuples made lists, as JSON has it."""
+    """Return a value with its tuples turned into lists, as in JSON."""
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     if isinstance(value, dict):

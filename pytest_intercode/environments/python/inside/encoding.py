@@ -1,10 +1,9 @@
-"""Values as data: builtin types and a few of the standard library, exactly, as JSON.
+"""Encode values as JSON, exactly: builtin types and a few standard library types.
 
 None, True, False, strings, floats and small integers are JSON's own; everything else is a list
-whose first item names its kind. An iterator becomes what it yields, and yields no more then. An
-object of any other class becomes ``opaque``, of which nothing is kept but whether it is true; one
-of a subclass becomes what it is underneath, so that methods which the subclass made up are not
-asked.
+whose first item names its kind. An iterator is encoded as what it yields, which exhausts it. An
+object of a subclass is encoded as its base type, without calling the subclass's own methods. An
+object of any other class becomes ``opaque``, for which only its truth value is kept.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["encode", "is_iterator"]
 
 _MAX_NODES = 1_000_000  # of one value
-_MAX_YIELDED = 100_000  # by one iterator, which may have no end
-_MAX_DEPTH = 150  # containers within each other
-_MAX_EXACT = 2**53  # the integers below are written as they are
+_MAX_YIELDED = 100_000  # by one iterator, which may be infinite
+_MAX_DEPTH = 150  # nested containers
+_MAX_EXACT = 2**53  # smaller integers are written as JSON numbers
 
 
 class Encoder:
-    """Encodes one value; knows how large it has become, and whether something was lost."""
+    """Encodes one value; tracks how large it has become, and whether something was lost."""
 
     def __init__(self) -> None:
         self.nodes = 0
@@ -54,7 +53,7 @@ class Encoder:
 
 
 def is_iterator(value: Any) -> bool:
-    """Whether a value is an iterator of Python's own; to look at one uses it up."""
+    """Whether a value is one of Python's own iterators, which encoding exhausts."""
     kind = type(value)
     return kind in _ITERATORS or (kind.__module__ == "itertools" and hasattr(kind, "__next__"))
 
@@ -133,7 +132,7 @@ _ITERATORS: set[type] = {
     *(type(iter(set())), type(iter(range(0))), type(iter({})), type(iter({}.values()))),
     *(type(iter({}.items())), type(reversed([])), type(reversed({})), type(reversed(range(0)))),
 }
-# By name, so that these modules are not imported for a value that is none of theirs.
+# Keyed by name, so that these modules are not imported for other values.
 _STANDARD: dict[str, _Kind] = {
     "collections.OrderedDict": _pairs("OrderedDict"),
     "collections.Counter": _pairs("Counter"),
@@ -153,7 +152,7 @@ _STANDARD: dict[str, _Kind] = {
 def encode(value: Any) -> tuple[Any, bool]:
     """Return a value as JSON can write it, and whether a part of it was lost.
 
-    What is too large, or cannot be looked at, is lost as a whole.
+    A value that is too large, or cannot be read, is lost as a whole.
     """
     encoder = Encoder()
     try:

@@ -1,8 +1,8 @@
-"""The judge's side of hidden tests: what they expect, and whether the values fit it.
+"""The judge's side of hidden tests: compare values with what the tests expect.
 
-It never runs the agent's code; what it gets of the agent are data. Each request is worked on in a
-child, under another uid where there is one, so that a test, which is code of a data set, does not
-touch the next one.
+It never runs the agent's code, and gets only data from the agent. Each request is handled in a
+child process, under another uid if there is one, so that a test, which is code of a dataset, does
+not affect the next request.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FAILURES = {
 
 
 _NAME = re.compile(r"\w{1,100}")
-_MAX_KINDS = 2  # unrelated classes of exceptions that one exception may have
+_MAX_KINDS = 2  # unrelated exception classes that one exception may derive from
 
 
 class _Raised(Exception):
@@ -45,7 +45,7 @@ class _Raised(Exception):
 
 
 class _Values:
-    """What the agent's side returned, for the code of a test."""
+    """The values that the agent's side returned, for the code of a test."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
@@ -54,7 +54,7 @@ class _Values:
         self.opaque = False
 
     def get(self, number: int) -> Any:
-        """Return the value of an expression, if it has one."""
+        """Return the value of an expression; raise ``_Raised`` if it does not have one."""
         name = str(number)
         if name not in self._decoded:
             data = self._values.get(name, ["raised"])
@@ -65,18 +65,18 @@ class _Values:
         return self._decoded[name]
 
     def side(self, number: int, otherwise: Any) -> Any:
-        """Return one side of a comparison, as the agent's side worked it out or we do."""
+        """Return one side of a comparison: the agent's side evaluated it, or it is done here."""
         return self.get(number) if str(number) in self._values else otherwise()
 
     def row(self, number: int) -> Any:
-        """Return what expressions were in the next round of a comprehension."""
+        """Return the values of the agent's expressions in a comprehension's next iteration."""
         if number not in self._rows:
             self._rows[number] = iter(self.get(number))
         return next(self._rows[number])
 
 
 def verdict(test: tuple[Any, ...], answer: str) -> str:
-    """Return why a test failed, in a few words, or nothing if it passed."""
+    """Return why a test failed, in a few words; empty if it passed."""
     try:
         data = parse(answer)
     except (ValueError, RecursionError, MemoryError):
@@ -97,12 +97,12 @@ def verdict(test: tuple[Any, ...], answer: str) -> str:
         else:
             passed = bool(plain(decode(data["value"])) == json.loads(test[1]))
         return "" if passed else "failed"
-    except Exception:  # data that are not ours, or of which a set cannot be made
+    except Exception:  # the data are not in our format, or hold unhashable items of a set
         return "failed"
 
 
 def _name(text: Any) -> str:
-    """Return the name of an exception's class, which is the agent's to choose."""
+    """Return the name of an exception's class, if it is valid: the agent may choose any."""
     return text if isinstance(text, str) and _NAME.fullmatch(text) else "an exception"
 
 
@@ -130,7 +130,7 @@ def _code(source: str, expected: Mapping[int, list[str]], data: Mapping[str, Any
 
 
 def _kinds(names: list[str]) -> set[str]:
-    """Return the names of an exception's classes; one of all kinds at once is of none."""
+    """Return the names of an exception's classes; none if it derives from too many kinds."""
     objects = [getattr(builtins, name) for name in names if hasattr(builtins, name)]
     kinds = [kind for kind in objects if isinstance(kind, type) and issubclass(kind, BaseException)]
     last = [
@@ -146,7 +146,7 @@ def _lines(text: str) -> list[str]:
 
 
 def main(request: dict[str, Any]) -> None:
-    """Answer a request on the standard output: one line of JSON for each test."""
+    """Answer a request on standard output: one line of JSON for each test."""
     pairs = request["tests"]
     first = True
 
@@ -165,7 +165,7 @@ def _step_down() -> None:
     empty = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(empty, descriptor)
-    # Up to the interpreter's own, but not the one that answers go to.
+    # Close the worker's own descriptors, but keep the one for answers.
     os.closerange(200, 202)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     if _knows_other_users():
@@ -175,6 +175,6 @@ def _step_down() -> None:
 
 
 def _knows_other_users() -> bool:
-    """Whether there is another user than root; not where an ordinary user made the sandbox."""
+    """Whether there are users besides root; not in a sandbox that an ordinary user made."""
     with open("/proc/self/uid_map") as file:  # noqa: PTH123  pathlib is slow to import
         return sum(int(line.split()[2]) for line in file) > 1

@@ -1,7 +1,7 @@
-"""Does pieces of work one after the other, each within its time, whatever becomes of one of them.
+"""Do pieces of work one after the other, each within its time, even if one of them fails.
 
-They are done in a forked child. When a piece ends the child, or takes too long, that piece has
-failed, and another child, forked from the same state, goes on behind it.
+They are done in a forked child. If a piece ends the child or takes too long, that piece has failed,
+and another child, forked from the same state, continues with the next one.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ __all__ = ["DIED", "TIMED_OUT", "TOO_LONG", "one_by_one"]
 
 DIED, TIMED_OUT, TOO_LONG = '"died"', '"timed out"', '"too long"'
 _MAX_ANSWER = 8 * 1024**2  # bytes of one answer
-_TICKS = os.sysconf("SC_CLK_TCK")  # in a second of /proc's times
+_TICKS = os.sysconf("SC_CLK_TCK")  # per second, in the times of /proc
 
 
 def one_by_one(count: int, work: Callable[[int], str], seconds: float) -> Iterator[str]:
-    """Yield what ``work`` returns for each number below ``count``, or a word for why it did not.
+    """Yield the result of ``work`` for each number below ``count``, or why it has none.
 
     Args:
         count: how many pieces there are.
-        work: does one piece; what it returns has no line ends.
-        seconds: the time that a piece has, except that in which it waits for a processor.
+        work: does one piece; its result must not have line ends.
+        seconds: the time for a piece, not counting the time in which it waits for a processor.
     """
     finished = 0
     while finished < count:
@@ -48,7 +48,7 @@ def one_by_one(count: int, work: Callable[[int], str], seconds: float) -> Iterat
 
 def _work(numbers: range, work: Callable[[int], str], writing: int) -> None:
     try:
-        os.setsid()  # so that all that it starts can be killed with it
+        os.setsid()  # so that the processes that it starts can be killed with it
         for number in numbers:
             data = work(number).encode() + b"\n"
             while data:
@@ -76,14 +76,14 @@ def _answers(reading: int, child: int, count: int, seconds: float) -> Iterator[s
         if used_time > seconds:
             yield TIMED_OUT
             return
-        # In short steps: someone else may hold the other end of a child that has died.
+        # In short steps: if the child dies, another process may keep its end of the pipe open.
         has_data = bool(poll.poll(50))
         earlier_instant, earlier_processor_time = instant, processor_time
         instant = time.monotonic()
         is_runnable, processor_time = _activity(child)
         if is_runnable and not has_data:
             used_time += processor_time - earlier_processor_time
-        else:  # it sleeps, or wakes us now and then with a part of an answer
+        else:  # it sleeps, or it wakes us with parts of an answer
             used_time += instant - earlier_instant
         if has_data:
             data = os.read(reading, 262144)
@@ -99,13 +99,13 @@ def _answers(reading: int, child: int, count: int, seconds: float) -> Iterator[s
 def _activity(process: int) -> tuple[bool, float]:
     """Return whether a process runs or waits for a processor, and the seconds that it has run.
 
-    One that could run may have waited, and nothing says how long: the kernel's own figure lacks
-    the wait that goes on, and what a hypervisor takes. So its time is what it has run; that of one
-    which sleeps is the clock's. Where there is no /proc, every process sleeps.
+    A runnable process may have waited for an unknown time: the kernel's own figure includes neither
+    the current wait nor the time that a hypervisor takes. So it is charged the time that it has
+    run, and a sleeping process is charged clock time. Without /proc, every process is sleeping.
     """
     try:
         with open(f"/proc/{process}/stat", "rb") as file:  # noqa: PTH123  pathlib is slow to import
-            # The second field, the program's name, may have spaces and brackets of its own.
+            # The second field, the program's name, may itself contain spaces and brackets.
             fields = file.read().rpartition(b") ")[2].split()
         return fields[0] == b"R", (int(fields[11]) + int(fields[12])) / _TICKS
     except (OSError, IndexError, ValueError):

@@ -1,8 +1,7 @@
-"""InterCode's interpreter of Python, for the paper profile.
+"""InterCode's Python interpreter, for the paper profile.
 
-One namespace for everything: the agent's actions, the hidden tests, and gold, which stays there
-after it was graded. What is printed comes back with the result, or, when something was raised, is
-lost.
+The agent's actions, the hidden tests and gold share one namespace, in which gold stays after the
+grading. Output is returned with the result, but is lost if an exception was raised.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ names: dict[str, Any] = {}
 
 
 def execute(code: str) -> dict[str, str]:
-    """Run code; return what it printed, or the message of what it raised."""
+    """Run code; return its output, or the message of the exception that it raised."""
     output, errors = io.StringIO(), io.StringIO()
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
@@ -43,7 +42,7 @@ def step(action: str) -> tuple[str, bool]:
 
 
 def _stands_alone(action: str) -> bool:
-    """Whether an action is run as it is, and not printed: InterCode's rule, mistakes included."""
+    """Whether an action runs unchanged, without print: InterCode's rule, with its mistakes."""
     nodes = list(ast.walk(ast.parse(action)))
     prints = (isinstance(node, ast.Call) and _is_print(node.func) for node in nodes)
     kinds = (ast.Assign, ast.Import)
@@ -59,14 +58,14 @@ def _is_print(function: ast.expr) -> bool:
 def grade(
     name: str, test_name: str, setup: str, tests: list[str], gold: list[str]
 ) -> list[list[dict[str, str]]]:
-    """Run the tests on what was submitted, then, in an emptied namespace, on gold.
+    """Run the tests on the submission, then, in an emptied namespace, on gold.
 
     Args:
-        name: what was submitted.
-        test_name: what the tests call it.
-        setup: code before the tests.
+        name: the name of what was submitted.
+        test_name: its name in the tests.
+        setup: code that runs before the tests.
         tests: the tests.
-        gold: the reference, which stays.
+        gold: the code of the reference answer, which stays in the namespace.
     """
     if name != test_name:
         execute(f"{test_name} = {name}")
@@ -80,6 +79,6 @@ def grade(
 
 
 def main(request: dict[str, Any]) -> None:
-    """Answer a request on the standard output."""
+    """Answer a request on standard output."""
     answer: Any = step(request["action"]) if "action" in request else grade(*request["grade"])
     print(f"\n{request['token']} 0 {json.dumps(answer)}", flush=True)
