@@ -1,1 +1,1 @@
-"""SQL: an action is a statement, on SQLite or a real MySQL."""
+"""SQL: an action is a statement for SQLite or a real MySQL."""

@@ -17,10 +17,10 @@ __all__ = ["SqlFields", "database_of"]
 
 
 class DatabaseModel(FileForm):
-    """``database``: what an sql task is about.
+    """``database``: the database of an sql task.
 
     Attributes:
-        script: files of SQL that make it; or ``file``, SQLite's own.
+        script: files of SQL that make it; alternatively, ``file`` is a database file of SQLite.
     """
 
     engine: Literal["sqlite", "mysql"] = "sqlite"
@@ -39,7 +39,7 @@ class DatabaseModel(FileForm):
         return self
 
     def build(self, folder: SuitePath) -> Database:
-        """Return the database, with the places of its files."""
+        """Return the database, with the paths of its files."""
         return Database(
             engine=self.engine,
             name=self.name,
@@ -52,12 +52,12 @@ class DatabaseModel(FileForm):
 
 @dataclass(frozen=True)
 class SqlFields(TaskFields):
-    """What sql tasks have.
+    """The fields of sql tasks.
 
     Attributes:
-        database: the database that the task is about.
-        answers: the right answers to a question, which are submitted in words: one text, or a list
-            in JSON. The strict profile compares them as AgentBench does, in place of a result.
+        database: the task's database.
+        answers: the right answers to a question. The agent submits its answers as one text, or as a
+            list in JSON; the strict profile compares them as AgentBench does, instead of a result.
     """
 
     database: Database | None = field(
@@ -76,7 +76,7 @@ class SqlFields(TaskFields):
     )
 
     def view(self) -> Mapping[str, str]:
-        """Return the engine, and the database that a session starts in."""
+        """Return the engine, and the name of the database that a session starts in."""
         if self.database is None:
             return {}
         return {"engine": self.database.engine, "database": self.database.name}

@@ -1,7 +1,7 @@
-"""Gold of the sql environment: what it gives or changes, found before the agent begins.
+"""Gold of the sql environment: find out what it returns or changes, before the agent begins.
 
-Gold runs in sessions that never run an agent's statements. A gold that only queries runs in one
-that is kept for the next episode; one that changes the database has a copy to itself.
+Gold runs in sessions that never run an agent's statements. A gold that only queries runs in a
+session that is kept for other episodes; a gold that changes the database has its own copy of it.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ __all__ = [
 ]
 
 MAX_ROWS = 100_000
-"""Rows of one result that are fetched and compared."""
+"""The most rows of one result that are fetched and compared."""
 
 MAX_BYTES = 64 * 1024**2
-"""Bytes of one result's cells that are fetched and compared."""
+"""The most bytes of one result's cells that are fetched and compared."""
 
 STATELESS = ("SELECT", "WITH", "VALUES", "TABLE", "EXPLAIN", "SHOW", "DESCRIBE", "DESC")
-"""First words of statements that leave nothing in a session."""
+"""The first words of statements that do not change the state of a session."""
 
-_MAX_KEPT_SESSIONS = {"sqlite": 8, "mysql": 64}  # a process each, or a connection
+_MAX_KEPT_SESSIONS = {"sqlite": 8, "mysql": 64}  # each is a process, or a connection
 _MAX_KEPT_STATES = 8
 _MAX_KEPT_ROWS = 100_000  # of a database whose first state is kept
-_ROWS_BEYOND_LIMIT = 200  # rows after gold's LIMIT that are looked at for ties, before all are
+_ROWS_BEYOND_LIMIT = 200  # rows after gold's LIMIT that are checked for ties, before all of them
 
 
 @dataclass(frozen=True)
 class SqlGold:
-    """What gold did.
+    """What gold returned or changed.
 
     Attributes:
-        rows: its answer, where the task asks for one.
+        rows: its result, if the task asks for one.
         exact: the rows are compared one by one although gold orders them, because the ties in its
             order could not be found.
-        before: the state that both sides start from, where the task changes the database.
-        changes: what gold changed in it.
+        before: the state that both sides start from, if the task changes the database.
+        changes: what gold changed in the database.
         last: the answer to its last statement.
     """
 
@@ -78,7 +78,7 @@ def gold_statements(task: Task) -> list[Statement]:
 
 
 def writes(task: Task) -> bool:
-    """Whether a task is there to change its database."""
+    """Whether a task is meant to change its database."""
     database = database_of(task)
     if database.writes is not None:
         return database.writes
@@ -86,14 +86,14 @@ def writes(task: Task) -> bool:
 
 
 class KeptSessions:
-    """What golds share: sessions that only query, and the states that databases begin with.
+    """What golds share: sessions that only query, and the first states of databases.
 
     A session serves one gold at a time.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._free: list[tuple[Database, Limits, Session]] = []  # the last used at the end
+        self._free: list[tuple[Database, Limits, Session]] = []  # the least recently used first
         self._before: dict[Database, State] = {}
         self._closed = False
 
@@ -106,8 +106,8 @@ class KeptSessions:
         Args:
             engine: the database's engine.
             database: the database.
-            limits: the task's limits, as the agent's session has them.
-            keep: gold leaves nothing in the session, so it can be lent again.
+            limits: the task's limits, as for the agent's session.
+            keep: gold does not change the session's state, so it can be lent again.
         """
         session = self._take(database, limits)
         if session is None:
@@ -128,21 +128,21 @@ class KeptSessions:
                     ]
                     too_many = len(alike) > _MAX_KEPT_SESSIONS[database.engine]
                     surplus = self._free.pop(alike[0])[2] if too_many else None
-            # Without the lock, so that nobody waits for its end.
+            # Outside of the lock, so that no other gold waits until it has ended.
             if surplus is not None:
                 surplus.close()
 
     def before(self, database: Database, session: Session) -> State:
-        """Return the state that a database begins with.
+        """Return the first state of a database.
 
         Args:
             database: the database.
-            session: a session on it that has changed nothing yet.
+            session: a session on it that has not changed anything yet.
         """
         with self._lock:
             state = self._before.get(database)
         if state is None:
-            # Without the lock: two that read it at a time are slower, and get the same.
+            # Outside of the lock: two threads that read it in parallel only take longer.
             state = session.state()
             if state.unreadable:
                 return state
@@ -174,14 +174,14 @@ def play_gold(sessions: KeptSessions, engine: Engine, task: Task, timeout: float
     """Run a task's gold.
 
     Args:
-        sessions: where sessions for queries come from.
+        sessions: the source of sessions for queries.
         engine: the engine of the task's database.
         task: the task.
         timeout: seconds for each statement.
 
     Raises:
-        GoldRefused: the engine does not accept a statement of it.
-        GoldError: it did not end in time, gives no rows, or changes nothing.
+        GoldRefused: the engine does not accept one of its statements.
+        GoldError: it did not end in time, returns no rows, or changes nothing.
     """
     statements = gold_statements(task)
     if not statements:
@@ -254,7 +254,7 @@ def _play_changes(
 def grouped_answer(
     session: Session, task: Task, statement: Statement, result: ResultSet, timeout: float
 ) -> tuple[Rows, bool]:
-    """Return gold's rows, grouped as far as its order leaves them open.
+    """Return gold's rows; those whose order gold leaves open are grouped.
 
     Returns:
         The rows, and whether the ties in gold's order could not be found.
@@ -279,7 +279,7 @@ def _runs(
     rows: tuple[Row, ...],
     timeout: float,
 ) -> tuple[Run, ...] | None:
-    """Return the runs of tied rows; None where they cannot be found."""
+    """Return the runs of tied rows; None if they cannot be found."""
     ordered_query = show_order(statement, result.columns)
     if ordered_query is None or result.truncated:
         return None
@@ -313,13 +313,13 @@ def _ask(session: Session, query: str, limit: int | None, timeout: float) -> Ans
 
 
 def _may_be_tied(rows: Sequence[Row], keys: Sequence[int]) -> bool:
-    """Whether rows next to each other have keys that some collation does not distinguish."""
+    """Whether adjacent rows have different keys that some collation does not distinguish."""
     all_keys = ([row[key] for key in keys] for row in rows)
     return any(a != b and _fold(a) == _fold(b) for a, b in pairwise(all_keys))
 
 
 def _fold(key: Sequence[Canonical]) -> list[Canonical]:
-    """Return a key without what collations may leave out: case, accents, blanks at the end."""
+    """Return a key without what collations may ignore: case, accents, trailing blanks."""
     return [_plain(cell) if isinstance(cell, str) else cell for cell in key]
 
 
@@ -331,13 +331,13 @@ def _plain(text: str) -> str:
 def _groups(
     rows: Sequence[Row], keys: Sequence[int], ranks: Sequence[Canonical] | None
 ) -> list[list[Row]]:
-    """Group rows by what they are ordered by.
+    """Group rows by the keys that they are ordered by.
 
     Args:
         rows: the rows.
-        keys: where in them the keys are.
-        ranks: the engine's own; keys that differ by no more than a collation may leave out are the
-            same where the engine has the same rank for them. None where there are no such keys.
+        keys: the indexes of the keys in a row.
+        ranks: the engine's ranks of the rows. Keys that differ only in what a collation may ignore
+            are equal if the engine gives them the same rank. None if there are no such keys.
     """
     groups: list[list[Row]] = []
     for index, row in enumerate(rows):
@@ -354,10 +354,10 @@ def _groups(
 def _limited(
     ordered_query: Ordered, groups: Sequence[Sequence[Row]], width: int, complete: bool
 ) -> tuple[Run, ...] | None:
-    """Return the runs of gold's rows among groups; None where rows that matter were not fetched."""
+    """Return the runs of gold's rows among groups; None if they cannot be found in the rows."""
     rows = [row for group in groups for row in group]
     if ordered_query.distinct and len({row[:width] for row in rows}) < len(rows):
-        return None  # the further columns have made more rows of some
+        return None  # the additional columns have made several rows of one
     stop = len(rows) if ordered_query.limit is None else ordered_query.start + ordered_query.limit
     runs = []
     position = 0
@@ -366,7 +366,7 @@ def _limited(
         first, last = max(ordered_query.start - position, 0), max(stop - position, 0)
         position += len(tied)
         if position == len(rows) and last and not complete:
-            return None  # there may be more that are tied with these
+            return None  # rows that were not fetched may be tied with these
         if tied[first:last]:
             outside = (*tied[:first], *tied[last:])
             runs.append(Run(tuple(tied[first:last]), outside))

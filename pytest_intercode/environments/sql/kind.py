@@ -1,4 +1,4 @@
-"""The kind of sql: statements on one database; the last result or the changes are graded."""
+"""The sql kind: statements on one database; the last result or the changes are graded."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ tables first if you can: you do not know their names yet.
 """
 
     def check(self, task: Task) -> None:
-        """Check that there is a database."""
+        """Check that the task has a database, which consists of files."""
         from pytest_intercode.environments.sql.fields import database_of
 
         database = database_of(task)
@@ -73,11 +73,11 @@ tables first if you can: you do not know their names yet.
                 raise SuiteError(f"{task.source}: task {task.id!r}: database: {path} is not a file")
 
     def needs_sandbox(self, task: Task) -> bool:
-        """Whether it is a server that runs the statements, and not a library of Python's."""
+        """Whether a server runs the statements, and not a Python library."""
         return self.extra(task) != ""
 
     def images(self, task: Task) -> list[ImageSource]:
-        """Return that of the server that has the task's databases."""
+        """Return the image of the server that has the task's database."""
         from pytest_intercode.environments.sql.fields import database_of
 
         if not self.needs_sandbox(task):
@@ -87,26 +87,26 @@ tables first if you can: you do not know their names yet.
         return [image_source(database_of(task).scripts)]
 
     def extra(self, task: Task) -> str:
-        """Return that of a server's client."""
+        """Return the extra of the server's client."""
         from pytest_intercode.environments.sql.fields import database_of
 
         return "" if database_of(task).engine == "sqlite" else "mysql"
 
     def data_of(self, task: Task) -> tuple[Any, ...]:
-        """Return what a task is about, with its database."""
+        """Return the data that a task works on, including its database."""
         from pytest_intercode.environments.sql.fields import SqlFields
 
         return (*super().data_of(task), SqlFields.of(task).database)
 
     def describe_code(self, task: TaskView) -> str:
-        """Return what an action is: statements for an engine, in a database."""
+        """Describe an action: statements for an engine, in a database."""
         name = DATABASE_ENGINES.get(task.engine)
         engine = f" for {name}" if name else ""
         database = f", run in the database {task.database!r}" if task.database else ""
         return f"SQL statements{engine}{database}"
 
     def example_of(self, task: TaskView) -> str:
-        """Return a statement that shows what is in a database."""
+        """Return a statement that shows the tables of a database."""
         return _EXAMPLES.get(task.engine, self.example)
 
     def missing_input(self, text: str, engine: str) -> str:
@@ -118,28 +118,28 @@ tables first if you can: you do not know their names yet.
         *earlier, last = text.split("\n")
         if not last.strip() and any(line.strip() for line in earlier):
             return ""
-        # What follows a complete statement begins another.
+        # Text that follows a complete statement begins another one.
         dialect = cast("Dialect", engine or "sqlite")
         if split(f"{text}\nx", dialect)[-1].text == "x" and split(text, dialect):
             return ""
         return "a ; at its end, or an empty line"
 
     def gold_answer(self, task: Task) -> Answer:
-        """Return gold's statements, or the right answers, which are submitted."""
+        """Return gold's statements, or a submission of the right answers."""
         from pytest_intercode.environments.sql.fields import SqlFields
 
         answers = SqlFields.of(task).answers
         return Answer(submitted=_in_json(answers)) if answers else super().gold_answer(task)
 
     def empty_answers(self, task: Task, state: Mapping[str, Any]) -> Iterator[Answer]:
-        """Yield no rows, in as many columns as gold's rows have."""
+        """Yield a result without rows that has as many columns as gold's."""
         from pytest_intercode.environments.sql.mutations import select_no_rows
 
         width = state.get("gold", {}).get("width", 1)
         yield Answer((select_no_rows(max(width, 1)),), description="no rows")
 
     def wrong_answers(self, task: Task) -> Iterator[Answer]:
-        """Yield gold with one part of its last statement changed."""
+        """Return gold with one part of its last statement changed, or changed answers."""
         from pytest_intercode.environments.sql.fields import SqlFields
         from pytest_intercode.environments.sql.mutations import change_gold
 
@@ -149,7 +149,7 @@ tables first if you can: you do not know their names yet.
         return change_gold(task)
 
     def normalise_gold(self, task: Task) -> str:
-        """Return gold without spaces, comments, and the case of SQL's words."""
+        """Return gold without comments and differences in layout and in the case of words."""
         from pytest_intercode.databases.scan import scan
         from pytest_intercode.environments.sql.text import dialect_of
 
@@ -162,7 +162,7 @@ tables first if you can: you do not know their names yet.
         return quote_both(state["agent"], state["gold"])
 
     def score(self, episode: RecordedEpisode) -> Reward:
-        """Compare results again, or changes; each profile records what the other one compares."""
+        """Compare results or changes again; each profile also records what the other compares."""
         from pytest_intercode.rewards.sql_answers import sql_answers_reward
         from pytest_intercode.rewards.sql_changes import sql_changes_reward_again
         from pytest_intercode.rewards.sql_paper import sql_paper_reward_again
@@ -193,7 +193,7 @@ tables first if you can: you do not know their names yet.
         return _score_rows(other_state, episode.options)
 
     def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
-        """Return the answers, the rows, or what was added and removed."""
+        """Return the answers, the rows, or the added and removed facts."""
         if "answers" in state["agent"]:
             from pytest_intercode.environments.sections import compare_table
 

@@ -19,7 +19,7 @@ _REMOVABLE_CLAUSES = ("WHERE", "HAVING", "LIMIT")
 def change_gold(task: Task) -> Iterator[Answer]:
     """Yield gold without its WHERE, HAVING, LIMIT and DISTINCT, in another order, and so on.
 
-    Gold without ORDER BY is worth a note and no more: rows often come in the order of their keys.
+    Gold without ORDER BY is only worth a note: rows often come in the order of their keys anyway.
     """
     *earlier, last = task.gold
     tokens = list(scan(last, dialect_of(task)))
@@ -53,7 +53,7 @@ def change_gold(task: Task) -> Iterator[Answer]:
 
 
 def _reverse_order(text: str, tokens: list[Token], order: int) -> str:
-    """Turn the direction of the first key of ORDER BY."""
+    """Reverse the direction of the first key of ORDER BY."""
     end = len(text)
     for token in tokens[order + 2 :]:
         if is_word(token, "ASC", "DESC") and not token.depth:
@@ -67,7 +67,7 @@ def _reverse_order(text: str, tokens: list[Token], order: int) -> str:
 
 
 def _cut_clause(text: str, tokens: list[Token], word: str) -> str:
-    """Cut the last clause of a kind that is not in parentheses."""
+    """Cut the last clause of a kind outside of parentheses; empty if there is none."""
     starts = [index for index, t in enumerate(tokens) if t.depth == 0 and is_word(t, word)]
     if not starts:
         return ""
@@ -81,6 +81,6 @@ def _cut_clause(text: str, tokens: list[Token], word: str) -> str:
 
 
 def select_no_rows(width: int) -> str:
-    """Return a query that has so many columns, and no rows, in either dialect."""
+    """Return a query, valid in both dialects, with the given number of columns and no rows."""
     columns = ", ".join(f"1 AS c{number}" for number in range(1, width + 1))
     return f"SELECT * FROM (SELECT {columns}) AS e WHERE 1 = 0"

@@ -1,9 +1,9 @@
 """The sql environment, paper profile: InterCode 1.0.2 with its observations and its reward.
 
-An observation is the text of the driver's rows, and grading compares the text of each. What is
-left out of it: InterCode's one connection serves agent, gold and all episodes, so that ``use``
-redirects gold, and a table that is dropped is gone for good. Here gold has a session of its own,
-and nothing crosses from one episode to the next.
+An observation is the text of the driver's rows, and grading compares the text of each row. One
+thing is not reproduced: InterCode uses a single connection for the agent, gold and all episodes, so
+``use`` redirects gold, and a dropped table is gone for good. Here gold has a session of its own,
+and an episode does not affect the next one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WRITES = "the task changes its database, which a paper run does not compare"
 
 @dataclass(frozen=True)
 class _Gold:
-    """Gold's rows, and those that the strict profile compares with or why they are not known."""
+    """Gold's rows, and those that the strict profile compares with, or why they are unknown."""
 
     rows: list[str]
     strict: Rows | None
@@ -46,7 +46,7 @@ class _Gold:
 
 
 class PaperSqlEnvironment(PaperEnvironment, SqlEnvironment):
-    """SQL as InterCode sees it."""
+    """SQL as in InterCode."""
 
     name = "sql"
     profile: Profile = "paper"
@@ -65,7 +65,7 @@ class PaperSqlEnvironment(PaperEnvironment, SqlEnvironment):
         super().start(task)
 
     def _play_gold(self, engine: Engine, task: Task) -> _Gold:
-        """Return gold's rows; a gold that fails, or does not end, has none."""
+        """Return gold's rows; a gold that fails or does not end has no rows."""
         session = engine.session(database_of(task), writes=writes(task), limits=task.limits)
         try:
             answer = _NOTHING
@@ -78,7 +78,7 @@ class PaperSqlEnvironment(PaperEnvironment, SqlEnvironment):
             session.close()
 
     def _strict_gold(self, session: Session, task: Task, last: Answer) -> tuple[Rows | None, str]:
-        """Return what the strict profile would compare with, or why that is not known."""
+        """Return the rows that the strict profile would compare with, or why they are unknown."""
         if writes(task):
             return None, _WRITES
         problem = gold_problem(task)
@@ -96,7 +96,7 @@ class PaperSqlEnvironment(PaperEnvironment, SqlEnvironment):
         )
 
     def execute(self, action: str) -> Observation:
-        """Run the action as one statement and show its rows as Python's list."""
+        """Run the action as one statement and show its rows as a Python list."""
         assert self._session is not None
         answer = self._ask(self._session, action)
         self._rows = _rows(answer)
@@ -134,5 +134,5 @@ _NOTHING = Answer()
 def _rows(answer: Answer) -> list[str] | None:
     """Return the text of an answer's rows; None if it has no result."""
     if answer is _NOTHING:
-        return []  # InterCode's driver runs nothing, and finds no rows
+        return []  # InterCode's driver does not run anything then, and returns no rows
     return texts_of(answer)

@@ -1,4 +1,4 @@
-"""The end state of an sql task next to gold's, for the page."""
+"""The end state of an sql task next to gold's, for the report page."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pytest_intercode.environments.sections import Section, compare_lines, compa
 
 __all__ = ["end_state_sections"]
 
-_MAX_TIMES = 100  # that one fact is shown
+_MAX_TIMES = 100  # how often one fact is repeated
 
 
 def end_state_sections(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
-    """Compare the rows, or what was added and removed."""
+    """Compare the rows, or the added and removed facts."""
     agent, gold = state["agent"], state["gold"]
     if "added" in agent:
         return _sql_changes(state)
@@ -54,7 +54,7 @@ def _cell(value: Any) -> str:
 
 
 def _facts(counted: Mapping[str, Any]) -> list[str]:
-    """Write facts as often as there are; a file may say anything of that."""
+    """Repeat each fact as often as it is counted; the count in a file may be anything."""
     lines: list[str] = []
     for fact, count in counted.items():
         is_small = isinstance(count, int) and count <= _MAX_TIMES

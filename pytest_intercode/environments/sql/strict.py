@@ -1,8 +1,8 @@
-"""The sql environment, strict profile: statements run on a database of the episode's own.
+"""The sql environment, strict profile: statements run on the episode's own database.
 
-The task's database says which engine runs it; an engine is imported when a task first needs it, and
-shared by all episodes of the process. Gold runs in a session of its own before the agent begins;
-the agent's session never knows it.
+The task's database names its engine. An engine is imported when a task first needs it, and shared
+by all episodes of the process. Gold runs in a session of its own before the agent begins; the
+agent's session has no access to it.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ __all__ = [
 ]
 
 MAX_ACTION = 1024**2
-"""Characters of an action; a longer one is not run by the strict profile."""
+"""The most characters of an action; the strict profile does not run a longer one."""
 
 Likeness: TypeAlias = Literal["alike", "nothing", "unlike", "never again"]
 
-_MIN_ROOM = 200  # bytes that each of many statements in one action is shown with
+_MIN_ROOM = 200  # bytes of output for each statement, however many an action has
 _OMITTED = "[... {} results in between are left out ...]"
 
 
 class SqlEnvironment(Environment):
-    """SQL as it is: an action is one or more statements, and the session remembers."""
+    """Plain SQL: an action is one or more statements, and the session keeps its state."""
 
     name = "sql"
     profile: Profile = "strict"
@@ -73,11 +73,11 @@ class SqlEnvironment(Environment):
 
     @classmethod
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
-        """Return nothing: engines start what they need themselves."""
+        """Return no sandboxes, because engines start their own."""
         return []
 
     def _engine(self, database: Database) -> Engine:
-        """Return the engine of a database; one for the process."""
+        """Return the engine of a database, which the whole process shares."""
         if database.engine == "sqlite":
             from pytest_intercode.databases.sqlite.engine import SqliteEngine
 
@@ -93,12 +93,12 @@ class SqlEnvironment(Environment):
             session.interrupt()
 
     def abandon(self) -> None:
-        """Let what reads the agent's database end at once."""
+        """End immediately whatever reads the agent's database."""
         session = self._session
         if session is not None:
             session.abandon()
 
-    # -- an episode; a profile may do each step in its own way
+    # -- an episode; a profile may override each step
 
     def start(self, task: Task) -> None:
         """Run gold, and open the agent's session."""
@@ -115,30 +115,30 @@ class SqlEnvironment(Environment):
         self._session = engine.session(database, writes=writes(task), limits=task.limits)
 
     def _play_gold(self, engine: Engine, task: Task) -> Any:
-        """Run gold and return what ``grade`` needs to know of it.
+        """Run gold and return what ``grade`` needs of it.
 
         Raises:
             GoldRefused: the engine does not accept gold.
-            GoldError: gold did not run to its end.
+            GoldError: gold did not complete.
         """
         sessions = self.provider.share("sql-gold", KeptSessions)
         return play_gold(sessions, engine, task, self.action_timeout)
 
     def submission(self, action: str) -> str | None:
-        """Return the answer if the action is a submission; ``submit;`` is one, too."""
+        """Return the answer if the action is a submission, such as ``submit`` or ``submit;``."""
         return super().submission("submit" if action.strip() == "submit;" else action)
 
     def execute(self, action: str) -> Observation:
-        """Run an action's statements until the first error, and show each."""
+        """Run an action's statements until the first error, and show each result."""
         texts, executed = self._run(action)
         self._alike.note(action, self._last)
         return Observation("\n".join(texts), executed=executed)
 
     def _run(self, action: str) -> tuple[list[str], bool]:
-        """Run an action's statements in the time that an action has, until the first error.
+        """Run an action's statements within the action's timeout, until the first error.
 
         Returns:
-            What is shown of each, and whether all of them ran. The last answer alone is kept.
+            The text for each statement, and whether all of them ran. Only the last answer is kept.
         """
         assert self._session is not None
         if len(action) > MAX_ACTION:
@@ -157,7 +157,7 @@ class SqlEnvironment(Environment):
                     statement.text, remaining, max_rows=MAX_ROWS, max_bytes=MAX_BYTES
                 )
             self._last = answer
-            if size > 2 * limit:  # what comes before the last one gives way to it
+            if size > 2 * limit:  # omit the previous text in favour of the last one
                 texts[-2 if omitted else -1 :] = [_OMITTED.format(omitted + 1)]
                 omitted += 1
             room = max(limit - size, _MIN_ROOM)
@@ -196,9 +196,9 @@ class SqlEnvironment(Environment):
         return sql_rows_reward(rows, gold.rows, options)
 
     def _recorded(self, compared: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-        """Add to a record what the paper profile would have compared."""
+        """Add what the paper profile would have compared to the recorded state."""
         options, alike = self.current_task.reward, self._alike
-        # InterCode's driver finds no rows in nothing, where ours keeps the result before.
+        # For an empty action, InterCode's driver returns no rows; ours keeps the previous result.
         unlike = alike.unlike_for_good if alike.nothing else alike.problem
         problem = unlike or gold_problem(self.current_task)
         answer, nothing, last = alike.answer, alike.nothing, self._gold.last
@@ -212,7 +212,7 @@ class SqlEnvironment(Environment):
         return state
 
     def end_state(self) -> dict[str, Any]:
-        """Return what was compared as builtins."""
+        """Return what was compared, as builtins."""
         return self._graded()
 
     @property
@@ -229,7 +229,7 @@ class SqlEnvironment(Environment):
 
 
 def rows_of(last: Answer | None) -> Rows:
-    """Return the last statement's result as it is compared."""
+    """Return the last statement's result in the form that is compared."""
     if last is None:
         return Rows(problem="no statement was run")
     if last.ended != "itself":
@@ -243,38 +243,38 @@ def rows_of(last: Answer | None) -> Rows:
 
 
 def texts_of(answer: Answer | None) -> list[str] | None:
-    """Return the text of an answer's rows, as InterCode compares them; None if it has no result."""
+    """Return the texts of an answer's rows, as InterCode compares them; None without a result."""
     if answer is None or answer.error or answer.result is None:
         return None
     return [str(row) for row in answer.result.rows]
 
 
 def gold_problem(task: Task) -> str:
-    """Say why the two profiles do not run a task's gold alike; return nothing if they do."""
+    """Return why the two profiles do not run a task's gold alike; empty if they do."""
     dialect = database_of(task).engine
     if all(compare_action(text, dialect) == "alike" for text in task.gold):
         return ""
     return "a statement of gold is not the same in both profiles"
 
 
-# -- which actions both profiles run alike, so that one can be graded as the other would
+# -- actions that both profiles run alike, so that one profile can be graded as the other
 
 
 def compare_action(action: str, dialect: Dialect) -> Likeness:
-    """Say how the two profiles run an action.
+    """Compare how the two profiles run an action.
 
-    A strict action is one or more statements; InterCode sends an action to the server as it is,
-    which takes one.
+    A strict action is one or more statements. InterCode sends an action unchanged to the server,
+    which accepts one statement.
 
     Returns:
-        ``alike``; ``nothing`` to run; ``unlike``, which leaves nothing behind; ``never again``,
-        where what the profiles run next may find different states.
+        ``alike``; ``nothing`` if there is nothing to run; ``unlike`` if they differ, but leave
+        nothing behind; ``never again`` if later actions may find different states.
     """
     bare = action.strip()
     if not bare:
         return "nothing"
     if bare.startswith("submit") or action == "skip" or len(action) > MAX_ACTION:
-        return "never again"  # for one the end of the episode or too long, for the other not
+        return "never again"  # only one of the profiles ends the episode or refuses the length
     if translate(action, dialect) != action:
         return "unlike"
     statements = split(action, dialect)
@@ -287,13 +287,13 @@ def compare_action(action: str, dialect: Dialect) -> Likeness:
 
 
 class LastAlike:
-    """The answer to the last action, for as long as both profiles would have it.
+    """The answer to the last action, as long as both profiles would get the same.
 
     Attributes:
-        answer: the last that there was; None before the first.
-        problem: why it is not what the other profile would have; empty if it is.
-        nothing: no statement was run after it, but an action that holds none.
-        unlike_for_good: why nothing is the same any more; empty while things are.
+        answer: the last answer; None before the first.
+        problem: why the other profile would have another answer; empty if it would not.
+        nothing: the last action did not hold a statement.
+        unlike_for_good: why both profiles differ from now on; empty while they do not.
     """
 
     def __init__(self, dialect: Dialect) -> None:
@@ -304,7 +304,7 @@ class LastAlike:
         self._dialect = dialect
 
     def note(self, action: str, answer: Answer | None) -> None:
-        """Remember an action that was run, and its answer."""
+        """Record an action that was run, and its answer."""
         likeness = compare_action(action, self._dialect)
         self.nothing = likeness == "nothing"
         if likeness == "never again":

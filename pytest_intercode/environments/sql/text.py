@@ -1,4 +1,4 @@
-"""What an agent sees of its statements, and what it may type besides SQL."""
+"""What an agent is shown of its statements, and what it may type besides SQL."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def dialect_of(task: Task) -> Dialect:
 
 
 def translate(action: str, dialect: Dialect) -> str:
-    """Return the SQL for what people type in the ``sqlite3`` shell, or the action as it is."""
+    """Return the SQL for a command of the ``sqlite3`` shell; other actions are unchanged."""
     words = action.strip().rstrip("; \t\n").split(None, 1)
     if dialect != "sqlite" or not words:
         return action
@@ -56,7 +56,7 @@ def translate(action: str, dialect: Dialect) -> str:
 
 
 def not_run(remaining: int) -> list[str]:
-    """Return what is said of statements that come after an error."""
+    """Return the note about statements that come after an error."""
     if not remaining:
         return []
     subject = (
@@ -68,14 +68,14 @@ def not_run(remaining: int) -> list[str]:
 def show(
     statement: Statement, answer: Answer, dialect: Dialect, max_bytes: int, timeout: float
 ) -> str:
-    """Return what an agent sees of a statement.
+    """Return what an agent is shown of a statement.
 
     Args:
         statement: the statement.
-        answer: what became of it.
-        dialect: the engine's.
-        max_bytes: bytes that it may have, roughly.
-        timeout: seconds that its action had.
+        answer: the engine's answer.
+        dialect: the engine's dialect.
+        max_bytes: the approximate limit of the text.
+        timeout: the seconds that its action had.
     """
     if answer.error:
         if answer.ended == "timeout" and not answer.lost:
@@ -94,7 +94,7 @@ def show(
 
 
 def _table(result: ResultSet, max_bytes: int) -> str:
-    """Write a result: the names of its columns, its rows, and how many there are."""
+    """Format a result: the names of its columns, its rows, and their number."""
     alone = len(result.columns) == 1
     lines = [_cut(" | ".join(result.columns), max_bytes)]
     size = len(lines[0])
@@ -117,7 +117,7 @@ def _table(result: ResultSet, max_bytes: int) -> str:
 
 
 def _cell(cell: Cell, alone: bool) -> str:
-    """Write a cell; line ends stay as they are where a row is nothing but the cell."""
+    """Format a cell; line ends are kept if the cell is the whole row."""
     if cell is None:
         return "NULL"
     if isinstance(cell, (bytes, bytearray)):

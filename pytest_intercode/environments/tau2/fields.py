@@ -14,15 +14,15 @@ __all__ = ["Tau2Fields"]
 
 @dataclass(frozen=True)
 class Tau2Fields(TaskFields):
-    """What tau2 tasks have.
+    """The fields of tau2 tasks.
 
     Attributes:
-        domain: whose tools and database it is about.
-        world: the files that these are made of, by their paths in the sandbox below its root.
-        initial: what is done to the database before the agent begins, as the dataset writes it.
-        criteria: what is graded, as the dataset writes it.
-        max_steps: messages, calls and results of both sides that a conversation has.
-        max_errors: calls of both sides that may fail.
+        domain: the domain whose tools and database the task uses.
+        world: the files of the tools and the database, by their paths below the root in a sandbox.
+        initial: what is done to the database before the agent begins, in the dataset's format.
+        criteria: what is graded, in the dataset's format.
+        max_steps: the most messages, calls and results of both sides in a conversation.
+        max_errors: how many failed calls of both sides end the conversation.
     """
 
     domain: str = ""

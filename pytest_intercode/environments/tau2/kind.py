@@ -1,4 +1,4 @@
-"""The kind of tau2: calls of a company's tools; its database and what was said are graded."""
+"""The tau2 kind: calls of a company's tools; its database and the conversation are graded."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Tau2Kind(EnvironmentKind):
     continuation = "Enter calls it"
     shows_workdir = False
     unrecorded = "the calls and the conversation"
-    # with_paths, which finds what is sent, does not look into mappings, as `world` is one.
+    # with_paths, which finds the files to send, does not look into mappings such as `world`.
     not_on_nodes = "has tasks that name files in a mapping, and such files are not sent to nodes"
     prompt = "You act for a company, with tools on its database. A call is JSON, such as $example\n"
 
@@ -48,7 +48,7 @@ class Tau2Kind(EnvironmentKind):
         return f"a call of one of the company's tools, as {self.example}"
 
     def gold_answer(self, task: Task) -> Answer:
-        """Return gold's calls, and what gold tells the customer."""
+        """Return gold's calls, and its last message to the customer."""
         *calls, last = task.gold
         return Answer(tuple(calls), last.removeprefix("submit").strip())
 
@@ -60,21 +60,21 @@ class Tau2Kind(EnvironmentKind):
             yield Answer(gold.actions[:-1], gold.submitted, description, certain=False)
 
     def data_of(self, task: Task) -> tuple[Any, ...]:
-        """Return the domain, and what its database begins with."""
+        """Return the domain, and what is done to its database at first."""
         from pytest_intercode.environments.tau2.fields import Tau2Fields
 
         fields = Tau2Fields.of(task)
         return (self.name, fields.domain, json.dumps(fields.initial, sort_keys=True))
 
     def score(self, episode: RecordedEpisode) -> Reward:
-        """Multiply again what was compared."""
+        """Compute the product of what was compared again."""
         from pytest_intercode.rewards.tau2 import tau2_reward
 
         episode.check_same()
         return tau2_reward(episode.state)
 
     def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
-        """Return the calls of both sides, and whether what is graded holds."""
+        """Return the calls of both sides, and which of the graded conditions hold."""
         from pytest_intercode.environments.sections import compare_table, show_lines
 
         agent, checks, criteria = state["agent"], state["checks"], state["criteria"]

@@ -1,8 +1,8 @@
 """The tau2 environment: an action is a call of one of a domain's tools; the customer is the user.
 
-The agent never has the sandbox: its calls are data, which our program there gives to the tools. The
-database, the domain's code and what the customer may do are behind that program. Grading takes the
-calls of both sides, which were recorded outside, to a fresh sandbox, and makes them again.
+The agent has no access to the sandbox: its calls are data, which our program there passes to the
+tools. The database, the domain's code and the customer's tools are behind that program. Grading
+repeats the calls of both sides, which were recorded outside, in a fresh sandbox.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from pytest_intercode.system.files import bundled_folder
 
 __all__ = ["Tau2Environment"]
 
-_AGENT = "assistant"  # the agent's side, as the dataset calls it
+_AGENT = "assistant"  # the dataset's name for the agent's side
 _MAX_OUTPUT = 16 * 1024**2  # bytes of one answer
-_START_TIMEOUT = 120.0  # seconds for a domain's database to be read, on a busy machine
+_START_TIMEOUT = 120.0  # seconds to read a domain's database on a busy machine
 _MAX_ARGUMENTS = 100_000  # characters of one call's arguments
-_MAX_DEPTH = 20  # of objects and lists in them
+_MAX_DEPTH = 20  # of nested objects and lists in arguments
 _MAX_WORLDS = 4  # packed domains that are kept
 
 
 def _read_call(action: str) -> tuple[str, str, dict[str, Any]]:
-    """Return who calls, the tool, and the arguments, as an action names them.
+    """Return the caller, the tool and the arguments that an action names.
 
     Raises:
         ValueError: it is not a call; the message says what is needed.
@@ -59,7 +59,7 @@ def _read_call(action: str) -> tuple[str, str, dict[str, Any]]:
 
 
 def _find_excess(arguments: Mapping[str, Any]) -> str:
-    """Return why arguments are more than is made twice, live and for grading; empty if not."""
+    """Return why arguments are too large, as calls are made twice, live and for grading."""
     text = json.dumps(arguments)
     if len(text) > _MAX_ARGUMENTS:
         return f"the arguments have more than {_MAX_ARGUMENTS:,} characters"
@@ -91,7 +91,7 @@ def _make_program(sandbox: Sandbox) -> Program:
 def _request(
     program: Program, timeout: float, **values: Any
 ) -> tuple[Execution, Mapping[int, str]]:
-    """Send a request, as JSON: what agents and models write has no form in Python, such as NaN."""
+    """Send a request, as JSON, because agents' values such as NaN are not Python literals."""
     return program.ask({"json": json.dumps(values)}, timeout)
 
 
@@ -101,7 +101,7 @@ class Tau2Environment(ShellEnvironment):
     name = "tau2"
     profile: Profile = "strict"
     dockerfile = bundled_folder("dockerfiles") / "python.Dockerfile"
-    takes_commands = False  # an interpreter reads what the sandbox is given
+    takes_commands = False  # an interpreter reads the input of the sandbox
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -123,13 +123,13 @@ class Tau2Environment(ShellEnvironment):
 
     @classmethod
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
-        """Return the sandbox of the tools, and the one that grades."""
+        """Return the sandbox of the tools, and the sandbox that grades."""
         return [cls.spec(task, provider)] * 2
 
     # -- an episode
 
     def start(self, task: Task) -> None:
-        """Start the tools on the task's database, and what grades at the same time."""
+        """Start the tools on the task's database, and at the same time the sandbox that grades."""
         self._calls, self._conversation = [], []
         self._steps = self._errors = 0
         self._checks, self._early_end = {}, ""
@@ -151,13 +151,13 @@ class Tau2Environment(ShellEnvironment):
         return GoldRun(self.provider, self.spec(task, self.provider), play, "start")
 
     def _open_tools(self) -> None:
-        """Have the tools ready, after the calls so far; they were lost if their interpreter was."""
+        """Open the tools and repeat the calls so far, in case their interpreter was lost."""
         assert self._program is not None
         functions = self._open_world(self._program, self._calls)
         self.functions, self._user_functions = map(tuple, functions)
 
     def _open_world(self, program: Program, calls: list[dict[str, Any]]) -> Any:
-        """Make the task's world, with some calls; return the tools of both sides."""
+        """Make the task's world and play calls in it; return the tools of both sides."""
         fields = Tau2Fields.of(self.current_task)
         values = {"domain": fields.domain, "initial": fields.initial, "calls": calls}
         return self._ask(program, "open", **values)
@@ -166,8 +166,8 @@ class Tau2Environment(ShellEnvironment):
         """Ask our program for a world, or for a grading.
 
         Raises:
-            TaskError: it has no answer, as the domain's files are not what is known.
-            SandboxBroken: it has none once there are calls to be made again.
+            TaskError: it does not answer, because the domain's files are not as expected.
+            SandboxBroken: it does not answer, and the request has calls to repeat.
         """
         execution, answers = _request(program, _START_TIMEOUT, do=what, **values)
         if 0 not in answers and values["calls"]:
@@ -188,7 +188,7 @@ class Tau2Environment(ShellEnvironment):
             requestor, name, arguments = _read_call(action)
         except ValueError as error:
             return Observation(f"[not run: {error}]\n", executed=False)
-        if self.has_user:  # else gold and records play both sides
+        if self.has_user:  # without a user, gold and records play both sides
             requestor = _AGENT
         text, failed = self._call(requestor, name, arguments)
         return Observation(text, executed=not failed, status=int(failed))
@@ -197,14 +197,14 @@ class Tau2Environment(ShellEnvironment):
         """Call a tool for the user, between two messages.
 
         Raises:
-            BudgetExhausted: the conversation has had all its steps.
+            BudgetExhausted: the conversation has used all its steps.
         """
         text, _ = self._call("user", name, dict(arguments))
         self.episode.check_open("nobody answers")
         return text
 
     def _call(self, requestor: str, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """Call a tool, and count that; return what it says, and whether it failed."""
+        """Call a tool and count the call; return the result's text, and whether it failed."""
         if excess := _find_excess(arguments):
             text, failed = f"Error: {excess}", True
         else:
@@ -214,7 +214,7 @@ class Tau2Environment(ShellEnvironment):
         return text, failed
 
     def _ask_tool(self, requestor: str, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """Have our program call a tool; return what it says, and whether it failed."""
+        """Let our program call a tool; return the result's text, and whether it failed."""
         call = {"requestor": requestor, "name": name, "arguments": arguments}
         assert self._program is not None
         self._calls.append(call)
@@ -225,14 +225,14 @@ class Tau2Environment(ShellEnvironment):
         if 0 in answers:
             text, failed = json.loads(answers[0])
             return str(text), bool(failed)
-        self._calls.pop()  # nobody knows how much of it was done
+        self._calls.pop()  # it is unknown how much of it was done
         self._open_tools()
         return f"Error: the tool gave no answer in {self.action_timeout:g} s", True
 
     # -- the conversation
 
     def answer(self, message: str) -> str | None:
-        """Return what the customer says; both lines are a step of the conversation."""
+        """Return the customer's reply; both messages are steps of the conversation."""
         conversation = self.current_task.conversation
         is_opening = not self._conversation and conversation and message == conversation.opening
         self._conversation.append({"agent": message})
@@ -248,13 +248,13 @@ class Tau2Environment(ShellEnvironment):
         return reply
 
     def _count_steps(self, count: int) -> None:
-        """Count steps as the dataset's own program does, and end what has had all of them."""
+        """Count steps as the dataset's own program does; end the episode at a limit."""
         self._steps += count
         if self._find_limit():
             self.episode.end("budget")
 
     def _find_limit(self) -> str:
-        """Return which limit of the conversation is reached; empty where none is."""
+        """Return which limit of the conversation is reached; empty for none."""
         fields = Tau2Fields.of(self.current_task)
         if self._errors >= fields.max_errors:
             return f"{fields.max_errors} calls failed"
@@ -265,7 +265,7 @@ class Tau2Environment(ShellEnvironment):
     # -- grading
 
     def grade(self, answer: str | None) -> Reward:
-        """Make the calls again in a fresh sandbox, next to gold's, and compare."""
+        """Repeat the calls in a fresh sandbox, next to gold's, and compare."""
         task = self.current_task
         criteria = Tau2Fields.of(task).criteria
         sandbox = self._gold_result().sandbox
@@ -283,14 +283,14 @@ class Tau2Environment(ShellEnvironment):
         finally:
             sandbox.close()
             if self.episode.goes_on:
-                self._gold = self._start_gold(task)  # a fresh one for the next
+                self._gold = self._start_gold(task)  # for the next grading
         self._early_end = self._find_early_end()
         if answer:
             self._conversation.append({"agent": answer})
         return tau2_reward(self.end_state())
 
     def _find_early_end(self) -> str:
-        """Return why the conversation was cut short; empty where one of the two has ended it."""
+        """Return why the conversation was cut short; empty if one of the two sides ended it."""
         if limit := self._find_limit():
             return limit
         if self.over not in ("", "submitted", "solved"):
@@ -300,7 +300,7 @@ class Tau2Environment(ShellEnvironment):
         return ""
 
     def end_state(self) -> dict[str, Any]:
-        """Return the calls, the conversation, and what grading found, as builtins."""
+        """Return the calls, the conversation, and the results of grading, as builtins."""
         if self.task is None:
             return {}
         agent = {

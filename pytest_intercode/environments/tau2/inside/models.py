@@ -1,7 +1,7 @@
-"""Data models as the domains of tau2-bench declare them, without a library: what they use of one.
+"""Data models as the domains of tau2-bench declare them: the part of pydantic that they use.
 
-A value is converted as that library does by default, which decides what a tool accepts. Messages of
-what is refused are worded differently.
+A value is converted as pydantic does by default, which decides what a tool accepts. Only the
+messages of refused values are worded differently.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["MISSING", "BaseModel", "ConfigDict", "Field", "ValidationError", "describe_fields"]
 
 MISSING = object()
-"""A default that there is not."""
+"""The default of a field that has none."""
 
 _UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 _MAX_WHOLE_FLOAT = 2.0**63  # larger ones are refused where a whole number is needed
@@ -31,11 +31,11 @@ _validators: dict[Any, Callable[[Any], Any]] = {}
 
 
 class ValidationError(ValueError):
-    """A value is not of its field's type."""
+    """A value does not have its field's type."""
 
 
 class FieldInfo:
-    """What is declared of a field: its default, or what makes it, and its description."""
+    """The declaration of a field: its default or default factory, and its description."""
 
     def __init__(self, default: Any, factory: Callable[[], Any] | None, description: str) -> None:
         self.default = default
@@ -50,7 +50,7 @@ def Field(
     description: str = "",
     **_: Any,
 ) -> Any:
-    """Return what is declared of a field."""
+    """Return the declaration of a field."""
     return FieldInfo(default, default_factory, description)
 
 
@@ -83,15 +83,15 @@ class BaseModel:
 
     @classmethod
     def model_validate(cls, value: Any) -> Any:
-        """Return a model of a mapping."""
+        """Return a model from a mapping."""
         return _validator(cls)(value)
 
     def model_dump(self, **_: Any) -> dict[str, Any]:
-        """Return builtin values, but for enumerations and dates."""
+        """Return builtin values, except for enumerations and dates."""
         return {name: _dump(value) for name, value in self.__dict__.items()}
 
     def model_dump_json(self, indent: int | None = None, **_: Any) -> str:
-        """Return it as JSON."""
+        """Return the model as JSON."""
         return json.dumps(self.model_dump(), indent=indent, default=str)
 
     def model_copy(self, *, update: dict[str, Any] | None = None, deep: bool = False) -> Any:
@@ -203,7 +203,7 @@ def _make_model(value: Any, cls: type[Any]) -> Any:
 
 
 def _first_of(value: Any, members: tuple[Any, ...]) -> Any:
-    """Return a value as the member that it is already, or else as the one that fits best."""
+    """Return a value unchanged if it has a member's type, or else as the best fitting member."""
     if any(type(value) is member for member in members):
         return value
     candidates = []
@@ -269,7 +269,7 @@ def describe_type(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         hint: the type.
-        definitions: gets the schemas of models and enumerations that it refers to.
+        definitions: receives the schemas of models and enumerations that it refers to.
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
@@ -318,8 +318,8 @@ def describe_fields(
 
     Args:
         title: its title.
-        fields: the type, the default and the description of each; ``MISSING`` for a
-            default that there is not.
+        fields: the type, the default and the description of each field; ``MISSING`` for a
+            field without a default.
         definitions: as for :func:`describe_type`.
     """
     properties: dict[str, Any] = {}

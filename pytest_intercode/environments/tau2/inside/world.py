@@ -1,7 +1,7 @@
 """The world of a task: a domain's tools on its database, served to the environment outside.
 
-The domain's own code is imported from ``ROOT``. Of the package that it belongs to, it finds here
-what it uses of it, and nothing else of that package is needed.
+The domain's own code is imported from ``ROOT``. This module provides what that code uses of its
+package, so nothing else of the package is needed.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 __all__ = ["ROOT", "World", "grade", "main"]
 
 ROOT = "/opt/tau2"
-"""Where a sandbox has the data, in ``data``, and the domains' code, in ``src``."""
+"""The folder in a sandbox that has the data, in ``data``, and the domains' code, in ``src``."""
 
 _SECTION = re.compile(r"^(Args|Returns|Raises|Example|Examples|Note|Notes):\s*$", re.MULTILINE)
 _ARGUMENT = re.compile(r"^(?P<name>\w+)(?:\s*\([^)]*\))?:\s*(?P<text>.*)$")
 
 
-# -- what the domains' code uses of the package that it belongs to
+# -- what the domains' code uses of its package
 
 
 class ToolType(str, enum.Enum):
@@ -56,7 +56,7 @@ class ToolType(str, enum.Enum):
 def is_tool(
     kind: ToolType = ToolType.READ, mutates_state: bool | None = None
 ) -> Callable[..., Any]:
-    """Mark a method as a tool; one that writes changes the state unless it says otherwise."""
+    """Mark a method as a tool; by default, tools that write change the state."""
 
     def mark(function: Any) -> Any:
         function.changes_state = kind is ToolType.WRITE if mutates_state is None else mutates_state
@@ -90,7 +90,7 @@ class ToolKit:
 
     @property
     def tools(self) -> dict[str, Callable[..., Any]]:
-        """The tools by name, those of its own class first."""
+        """The tools by name, first those of its own class."""
         names = [
             name
             for cls in type(self).__mro__
@@ -106,11 +106,11 @@ class ToolKit:
         return self.tools[tool_name](**arguments)
 
     def update_db(self, update: dict[str, Any] | None = None) -> None:
-        """Lay values over the database."""
+        """Merge values into the database."""
         self.db = update_model(self.db, update or {})
 
     def digest(self) -> str:
-        """Return what is equal for equal databases."""
+        """Return a digest that is equal for equal databases."""
         text = json.dumps(self.db.model_dump(), sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -132,7 +132,7 @@ class World:
         self.sync_tools()
 
     def sync_tools(self) -> None:
-        """Let one side's state follow the other's; domains with two sides have their own."""
+        """Synchronise the states of both sides; domains with two sides override this."""
 
     def make_tool_call(self, tool_name: str, requestor: str = "assistant", **arguments: Any) -> Any:
         """Call a tool of one side."""
@@ -142,7 +142,7 @@ class World:
         return kit.use_tool(tool_name=tool_name, **arguments)
 
     def call(self, requestor: str, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """Return what a call of a tool says, and whether it failed."""
+        """Call a tool; return the result's text, and whether it failed."""
         try:
             result = self.make_tool_call(name, requestor=requestor, **arguments)
             self.sync_tools()
@@ -152,14 +152,14 @@ class World:
         return text, False
 
     def run_function(self, function: dict[str, Any]) -> Any:
-        """Call any function of one side, which a task names."""
+        """Call a function of one side that a task names; it need not be a tool."""
         kit = self.user_tools if function["env_type"] == "user" else self.tools
         result = getattr(kit, function["func_name"])(**function["arguments"])
         self.sync_tools()
         return result
 
     def begin(self, initial: dict[str, Any]) -> None:
-        """Bring it into a task's first state."""
+        """Bring the world into a task's first state."""
         data = initial.get("initialization_data") or {}
         for kit, second_kit, key in (
             (self.tools, self.user_tools, "agent_data"),
@@ -174,7 +174,7 @@ class World:
         self.sync_tools()
 
     def replay(self, calls: Sequence[dict[str, Any]]) -> None:
-        """Make those calls again that may change the state."""
+        """Repeat the calls that may change the state."""
         for call in calls:
             kits = [kit for kit in (self.tools, self.user_tools) if kit is not None]
             tool = next(
@@ -185,12 +185,12 @@ class World:
         self.sync_tools()
 
     def digests(self) -> list[str]:
-        """Return what is equal for worlds in equal states."""
+        """Return digests that are equal for worlds in equal states."""
         return [kit.digest() for kit in (self.tools, self.user_tools) if kit is not None]
 
 
 def _plain(value: Any) -> Any:
-    """Return a tool's result as JSON has it: of what is in no model, numbers are texts."""
+    """Return a tool's result as values for JSON; outside of models, numbers become texts."""
     if isinstance(value, BaseModel):
         return value.model_dump()
     if value is None or isinstance(value, str):
@@ -207,7 +207,7 @@ def _plain(value: Any) -> Any:
 
 
 def update_model(model: Any, update: dict[str, Any]) -> Any:
-    """Return a model with values laid over its own, mapping by mapping."""
+    """Return a model with values merged into its own, mapping by mapping."""
     return type(model).model_validate(_merge(model.model_dump(), update))
 
 
@@ -221,7 +221,7 @@ def _merge(value: Any, update: Any) -> Any:
 
 
 def load_file(path: Any) -> Any:
-    """Return the content of a file: of JSON, of TOML, or its text."""
+    """Return the content of a file: parsed JSON or TOML, or else its text."""
     text = Path(path).read_text("utf-8")
     if str(path).endswith(".json"):
         return json.loads(text)
@@ -231,7 +231,7 @@ def load_file(path: Any) -> Any:
 
 
 class Logger:
-    """Logs nothing."""
+    """A logger that discards all messages."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_, **__: None
@@ -244,7 +244,7 @@ def _provide(name: str, **members: Any) -> None:
 
 
 def open_world(domain: str, root: str = ROOT) -> World:
-    """Return the world of a domain, as its files have it."""
+    """Return the world that a domain's files define."""
     if "tau2.utils" not in sys.modules:
         sys.path.insert(0, str(Path(root, "src")))
         sys.dont_write_bytecode = True
@@ -280,7 +280,7 @@ def open_world(domain: str, root: str = ROOT) -> World:
 
 
 def describe_tools(kit: Any) -> list[dict[str, Any]]:
-    """Return the tools of one side as OpenAI's API names functions."""
+    """Return the tools of one side as OpenAI's API describes functions."""
     tools = [] if kit is None else kit.tools.items()
     return [{"type": "function", "function": _describe_tool(*item)} for item in tools]
 
@@ -300,7 +300,7 @@ def _describe_tool(name: str, tool: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _read_docstring(docstring: str) -> tuple[str, dict[str, str]]:
-    """Return the description and those of the arguments, of a docstring in Google's style."""
+    """Parse a docstring in Google's style; return its description and its arguments'."""
     parts = _SECTION.split(docstring)
     first, _, rest = parts[0].strip().partition("\n")
     description = "\n\n".join(filter(None, (first.strip(), rest.strip())))
@@ -322,20 +322,20 @@ def _read_docstring(docstring: str) -> tuple[str, dict[str, str]]:
 
 
 def grade(world: World, request: dict[str, Any]) -> dict[str, Any]:
-    """Return what becomes of a world by an agent's calls, and of its copy by gold's.
+    """Play an agent's calls in a world and gold's in a copy; return how the worlds compare.
 
     Args:
-        world: it, in the task's first state.
-        request: the ``calls`` of the agent's episode in order, ``gold``'s, and the ``assertions``
-            on the agent's world.
+        world: the world, in the task's first state.
+        request: the ``calls`` of the agent's episode in order, the calls of ``gold``, and the
+            ``assertions`` on the agent's world.
     """
     reading, writing = os.pipe()
-    if os.fork() == 0:  # a copy, which takes no time
+    if os.fork() == 0:  # copies the world quickly
         try:
             os.write(writing, json.dumps(_play_gold(world, request["gold"])).encode())
         finally:
             os._exit(0)
-    # Only the copy is to have it, so that the pipe ends with the copy.
+    # Only the child may keep this end, so that the pipe ends with the child.
     os.close(writing)
     world.replay(request["calls"])
     digests = world.digests()
@@ -351,7 +351,7 @@ def _play_gold(world: World, calls: Sequence[dict[str, Any]]) -> list[str]:
         try:
             requestor = call.get("requestor", "assistant")
             world.make_tool_call(call["name"], requestor, **call["arguments"])
-        except Exception:  # such a call of gold's is left out
+        except Exception:  # a failing call of gold is left out
             continue
     return world.digests()
 
@@ -359,7 +359,7 @@ def _play_gold(world: World, calls: Sequence[dict[str, Any]]) -> list[str]:
 def _holds(world: World, assertion: dict[str, Any]) -> bool:
     try:
         value = world.run_function(assertion)
-    except Exception:  # it looks for what is not there
+    except Exception:  # for example, what it looks for does not exist
         return False
     return value is assertion.get("assert_value", True)
 
@@ -380,7 +380,7 @@ def _answer(request: dict[str, Any]) -> Any:
 
 
 def main(request: dict[str, Any]) -> None:
-    """Answer a request on the standard output, in one line."""
+    """Answer a request on standard output, in one line."""
     answer = _answer(json.loads(request["json"]))
     data = f"{request['token']} 0 {json.dumps(answer)}\n".encode()
     while data:
