@@ -1,11 +1,11 @@
-"""What of an end state a verifier gets.
+"""Decide which parts of an end state a verifier gets.
 
-A verdict rests on programs: shells, interpreters, test runners, and on what these load by
-themselves. No list of them can be complete, so the rule is the other way round. An agent's changes
-are carried where work is done (the working directory, the repository, home folders without their
-settings, and places for data) and where the task declares it. Of what programs load, wherever that
-is, only what gold changes too is carried: a task that is solved by installing a package shows it by
-its gold.
+A verdict depends on programs: shells, interpreters, test runners, and the files that they load on
+their own. No list of these can be complete, so the rule is the reverse. An agent's changes are
+carried where work is done (the working directory, the repository, home folders without their
+settings, and places for data) and where the task declares it. Files that programs load, wherever
+they are, are carried only if gold changes them, too: if a task is solved by installing a package,
+its gold shows that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pytest_intercode.sandboxes.protocol import Changes, Entry, is_folder
 
 __all__ = ["SURVEY", "Carrying", "GoldPaths", "Programs", "parents", "read_survey", "topmost"]
 
-# Tests and their helpers, in a repository. A whole machine's tests come from outside of it.
+# Tests and their helpers in a repository. The tests of a whole machine come from outside of it.
 _TESTS = re.compile(
     r"(?:.*/)?(?:"
     r"(?:tests?|__tests__|__mocks__|spec|t)/.*"
@@ -34,8 +34,8 @@ _TESTS = re.compile(
     re.DOTALL,
 )
 
-# What interpreters, shells, build tools and test runners read by themselves in a folder that they
-# work in, or that they look for packages in. Some of them ignore case in these names. Where such a
+# Files that interpreters, shells, build tools and test runners read on their own in a folder that
+# they work in, or that they search for packages. Some of them ignore case in these names. If such a
 # file is in a folder of a certain name, that name is here as well: it may be a link.
 _SETTINGS = re.compile(
     r".*/(?:"
@@ -81,7 +81,7 @@ _SETTINGS = re.compile(
 # Programs keep their settings in hidden files and folders. Those of git are above.
 _HIDDEN = re.compile(r"(.*?/\.(?!(?:git|gitignore|gitkeep|keep)(?:/|\Z))[^/]+)(?:/.*)?", re.DOTALL)
 
-# Made by running programs, and of no use to another machine; neither carried nor worth a word.
+# Files that running programs make, of no use to another machine; neither carried nor reported.
 _CACHES = re.compile(
     r".*/(?:__pycache__|\.(?:pytest|mypy|ruff)_cache|\.hypothesis)(?:/.*)?"
     r"|.*/\.(?:bash|python|node_repl|sqlite)_history|.*/\.(?:lesshst|viminfo|wget-hsts)"
@@ -89,17 +89,17 @@ _CACHES = re.compile(
     re.DOTALL,
 )
 
-# Folders of every Linux that hold programs, what they load, or how they are set up.
+# Folders of every Linux that hold programs, the files that they load, or their settings.
 _SYSTEM = (
     *("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr"),
     *("/opt/verifier-kit", "/var/cache", "/var/lib", "/var/spool/cron"),
 )
-# The data of a program are of use only as a whole: where gold changes some, all are carried. Those
-# of package managers hold scripts that the next installation runs.
+# A program's data are only useful as a whole: if gold changes some of them, all are carried. Those
+# of package managers are excluded, because they hold scripts that the next installation runs.
 _DATA = re.compile(r"(/var/lib/(?!(?:apk|apt|dpkg|gems|pacman|python|rpm)/)[^/]+)/.*", re.DOTALL)
 _BIN = ("bin", "sbin")
 _WORD = re.compile(r"[\w./+@%-]+")
-# Where tests look for modules and headers, below a project's folder.
+# The folders in a project's folder where tests look for modules and headers.
 _SOURCES = ("", "src", "lib", "blib/lib", "include", "inc")
 _IMPORTED = (".py", ".pyc", ".so", ".zip")
 
@@ -148,20 +148,20 @@ for path in /opt/verifier-kit/sets/*/*; do path=${path##*/}; say module "${path%
 done
 :
 """
-"""What asks a fresh verifier for its programs, before anything of an agent's is there; for bash."""
+"""A bash script that lists the programs of a fresh verifier, before an agent's files are there."""
 
 
 @dataclass(frozen=True)
 class Programs:
-    """What the programs of a machine load from, as it is at first.
+    """Where the programs of a machine load from, in its first state.
 
     Attributes:
-        folders: folders of programs, or of what they load.
+        folders: folders of programs, or of files that they load.
         homes: home folders of its users.
-        modules: first names of the modules that its Pythons import.
-        files: modules of Perl and Lua and headers of C, by their paths in the folders that these
-            are looked for in.
-        searched: folders of the work that modules are looked for in.
+        modules: top-level names of the modules that its Pythons can import.
+        files: modules of Perl and Lua and headers of C, by their paths in the folders that are
+            searched for them.
+        searched: folders of the work that are searched for modules.
     """
 
     folders: frozenset[str] = frozenset(_SYSTEM)
@@ -172,11 +172,11 @@ class Programs:
 
 
 def read_survey(output: bytes, work: Iterable[str]) -> Programs:
-    """Return what :data:`SURVEY` printed.
+    """Parse the output of :data:`SURVEY`.
 
     Args:
-        output: its output.
-        work: the folders that work is done in, which are not an installation for having a ``bin``.
+        output: the output.
+        work: the folders in which work is done; a ``bin`` does not make them an installation.
     """
     facts: dict[str, set[str]] = {}
     for line in output.decode("utf-8", "surrogateescape").split("\0"):
@@ -201,7 +201,7 @@ def read_survey(output: bytes, work: Iterable[str]) -> Programs:
     folders.update(map(posixpath.normpath, filter(None, facts.get("library", ()))))
     folders.update(posixpath.dirname(path) for path in facts.get("venv", ()))
     search = {posixpath.normpath(path) for path in facts.get("search", ()) if path[:1] == "/"}
-    # In the work, what an interpreter searches is the work.
+    # A folder of the work that an interpreter searches is still work.
     searched = {path for path in search if any(_is_within(path, folder) for folder in work)}
     folders.update(search - searched - above_work)
     return Programs(
@@ -215,11 +215,11 @@ def read_survey(output: bytes, work: Iterable[str]) -> Programs:
 
 @dataclass(frozen=True)
 class GoldPaths:
-    """What gold changes.
+    """The paths that gold changes.
 
     Attributes:
         paths: the paths.
-        new_folders: folders among them that were not there before, or are there no more.
+        new_folders: folders among them that gold creates, or removes.
     """
 
     paths: frozenset[str] = frozenset()
@@ -227,7 +227,7 @@ class GoldPaths:
 
     @classmethod
     def of_changes(cls, changes: Changes) -> GoldPaths:
-        """Return those of a sandbox in which gold was played."""
+        """Return the paths from the changes in a sandbox in which gold was played."""
         folders = {
             path
             for path, entry in changes.entries.items()
@@ -238,7 +238,7 @@ class GoldPaths:
 
     @classmethod
     def of_patches(cls, task: Task) -> GoldPaths | None:
-        """Return those of a task whose gold is patches; None where it has to be played."""
+        """Return the paths of a task whose gold is patches; None if gold has to be played."""
         if not all(map(is_patch, task.gold)):
             return None
         root = _root(task)
@@ -259,13 +259,13 @@ class GoldPaths:
 
 @dataclass(frozen=True)
 class Carrying:
-    """What of one task's end states is carried.
+    """Decides which parts of a task's end states are carried.
 
     Args:
         task: the task, which has a verification.
-        programs: what the verifier's programs load from.
-        gold: returns what gold changes. It may have to be played for that, and is asked only where
-            something would be left out.
+        programs: where the verifier's programs load from.
+        gold: returns what gold changes. Gold may have to be played for that, so this is called only
+            if something would be left out.
     """
 
     task: Task
@@ -273,15 +273,15 @@ class Carrying:
     gold: Callable[[], GoldPaths] = GoldPaths
 
     def is_cache(self, path: str) -> bool:
-        """Whether a path holds what programs write for themselves."""
+        """Whether a path is a file that programs write for their own use."""
         return _CACHES.fullmatch(path) is not None and not self._is_declared(path)
 
     def left_out(self, changes: Changes, paths: Iterable[str]) -> set[str]:
-        """Return those of an agent's changed paths that are not carried.
+        """Return the changed paths of an agent that are not carried.
 
         Args:
-            changes: all that the agent changed, with what was in folders that it removed.
-            paths: those that are to be carried.
+            changes: all that the agent changed, including what was in folders that it removed.
+            paths: the changed paths to decide about.
         """
         paths = list(paths)
         occupied = self._occupied(changes)
@@ -294,7 +294,7 @@ class Carrying:
             loaded = {path for path in loaded if path not in gold}
             loaded.update(path for path, top in hidden.items() if not gold.touches(top))
         left_out = loaded | occupied.intersection(paths)
-        # With a folder goes what was in it.
+        # A removed path can only be kept if the folders that it was in are kept, too.
         for path in paths:
             if path in loaded and changes.entries.get(path) is None:
                 gone = (parent for parent in parents(path) if parent in changes.entries)
@@ -309,12 +309,12 @@ class Carrying:
         return any(_is_within(path, folder) for folder in declared)
 
     def _is_loaded(self, path: str, changes: Changes) -> bool:
-        """Whether programs of the verifier would load what is at a path, by its place or name."""
+        """Whether programs of the verifier would load a path because of its place or name."""
         if self._is_declared(path):
             return False
         entry, previous = changes.entries.get(path), changes.before.get(path)
-        # A folder is loaded only where everything in it is: ``build`` is not a BUILD file.
-        # Where it replaces a file, that file is gone.
+        # A folder is loaded only if everything in it is: ``build`` is not a BUILD file. But if it
+        # replaces a file, that file is removed.
         if is_folder(entry) and _SETTINGS.fullmatch(f"{path}/."):
             return True
         was_file = not is_folder(entry) or _is_file(previous)
@@ -322,7 +322,7 @@ class Carrying:
             return True
         if self.is_test(path):
             return True
-        # Elsewhere than in a repository, nothing distinguishes what checks the work from the work.
+        # Without a repository, files that check the work cannot be told from the work.
         if repository_of(self.task) is not None and path in self._named:
             return True
         for start, folder, loads in self._places:
@@ -331,13 +331,13 @@ class Carrying:
         return False
 
     def is_test(self, path: str) -> bool:
-        """Whether a path is of a repository's own tests, by its name."""
+        """Whether a path belongs to a repository's own tests, by its name."""
         if repository_of(self.task) is None:
             return False
         return _TESTS.fullmatch(posixpath.relpath(path, _root(self.task))) is not None
 
     def _hidden(self, path: str) -> str:
-        """Return the hidden file or folder of the work that a path is, or is in; empty for none."""
+        """Return the hidden file or folder of the work at or above a path; empty for none."""
         for folder in self._work():
             if folder != "/" and _is_within(path, folder) and not self._is_declared(path):
                 match = _HIDDEN.fullmatch(path[len(folder) :])
@@ -354,9 +354,9 @@ class Carrying:
 
     @cached_property
     def _places(self) -> list[tuple[str, str, bool]]:
-        """Return what paths begin with, a folder of that name, and whether programs load it.
+        """Return prefixes of paths, the folder of each, and whether programs load from it.
 
-        The first that fits decides: the longest one, and of equal ones that of programs.
+        The first prefix that matches decides: the longest, or of equal ones that of programs.
         """
         places = [(f"{folder}/", folder, True) for folder in self.programs.folders]
         repository = repository_of(self.task)
@@ -371,7 +371,7 @@ class Carrying:
 
     @cached_property
     def _named(self) -> set[str]:
-        """Return the paths of tests, and of what the command runs by its name."""
+        """Return the paths of tests, and of files that the command names."""
         verification = self.task.verification
         assert verification is not None
         names = (*verification.fail_to_pass, *verification.pass_to_pass)
@@ -384,7 +384,7 @@ class Carrying:
 
     @cached_property
     def _brought(self) -> set[str]:
-        """Return the paths that the verification brings itself."""
+        """Return the paths of files that the verification itself brings."""
         verification = self.task.verification
         assert verification is not None
         workdir = self.task.workdir
@@ -398,7 +398,7 @@ class Carrying:
         return brought - {"/"}
 
     def _occupied(self, changes: Changes) -> set[str]:
-        """Return what stands where the verification brings something, or in the way to there."""
+        """Return changed paths where the verification brings something, or that are in the way."""
         brought = self._brought
         folders = {folder for path in brought for folder in parents(path)}
         return {
@@ -412,8 +412,8 @@ class Carrying:
     def _shadows(self, changes: Changes, paths: Iterable[str]) -> Iterator[str]:
         """Yield new modules that would be imported instead of the verifier's own.
 
-        The folder that tests run in, and those of the test files, come first in the search of an
-        interpreter: before those of the runner and of the standard library.
+        An interpreter first searches the folder that tests run in and the folders of test files,
+        before those of the runner and of the standard library.
         """
         modules, files = self.programs.modules, self.programs.files
         if not (modules or files):
@@ -436,7 +436,7 @@ class Carrying:
                 if first.partition(".")[0] not in modules:
                     continue
                 if inner:
-                    # A folder without this file stands behind every module of its name.
+                    # Without this file, a folder comes after every module of its name.
                     starts = {f"{top}/__init__{suffix}" for suffix in _IMPORTED}
                     if path in starts & new or (top in new and starts & new):
                         yield path
@@ -464,13 +464,13 @@ def parents(path: str) -> Iterator[str]:
 
 
 def topmost(paths: Iterable[str]) -> list[str]:
-    """Return those paths that are in no other one of them, sorted."""
+    """Return the paths that are not below another one of them, sorted."""
     every = set(paths)
     return sorted(path for path in every if every.isdisjoint(parents(path)))
 
 
 def _root(task: Task) -> str:
-    """Return the folder that a task's patches and tests are named from."""
+    """Return the folder that paths of a task's patches and tests are relative to."""
     repository = repository_of(task)
     return posixpath.normpath(repository.at if repository is not None else task.workdir)
 

@@ -1,4 +1,4 @@
-"""Our own commands in a verifier's sandbox, and what they read."""
+"""Our own commands in a verifier's sandbox, and their input."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = [
 ]
 
 NOTE = "/dev/shm/.intercode"
-"""The file that one of our commands reads."""
+"""The file with the input of one of our commands."""
 
 COMMAND_TIMEOUT = 120.0
 """Seconds for one of our commands."""
 
-_MAX_INLINE = 4000  # characters that a command may be given with its text
+_MAX_INLINE = 4000  # characters of input that may be a part of the command itself
 _GIT = (
     "GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null "
     "git -c safe.directory='*' -c core.hooksPath=/dev/null -c core.fsmonitor=false "
@@ -37,7 +37,7 @@ _GIT = (
 
 
 def git_command(task: Task) -> str:
-    """Return git with its options for the task's repository; empty where it has none."""
+    """Return git with its options for the task's repository; empty if the task has none."""
     repository = repository_of(task)
     return "" if repository is None else _GIT.format(at=shlex.quote(repository.at))
 
@@ -50,7 +50,7 @@ class Commands:
         task: the task.
 
     Attributes:
-        git: git with its options for the task's repository; empty where it has none.
+        git: git with its options for the task's repository; empty if the task has none.
     """
 
     def __init__(self, sandbox: Sandbox, task: Task) -> None:
@@ -60,7 +60,7 @@ class Commands:
     def git_paths(
         self, words: str, paths: Iterable[str] = (), allowed: tuple[int, ...] = (0,)
     ) -> list[str]:
-        """Ask git about paths, and return the paths that it answers."""
+        """Run a git command that reads paths, and return the paths that it prints."""
         status, output = self.attempt(self.git + words, zeroed(paths))
         if status not in allowed:
             raise self.failure(words, output)
@@ -70,7 +70,7 @@ class Commands:
         """Run a command that reads paths; return its output.
 
         Raises:
-            UngradableState: it failed, on what an agent left.
+            UngradableState: it failed on what an agent left.
         """
         status, output = self.attempt(command, zeroed(paths))
         if status:
@@ -81,7 +81,7 @@ class Commands:
         """Run a command that reads a text; return its status and its output.
 
         Raises:
-            UngradableState: it did not end in its time.
+            UngradableState: it did not end in time.
         """
         if not is_short(text):
             self.note({"": text})
@@ -92,7 +92,7 @@ class Commands:
             raise UngradableState(f"what was left cannot be tested: {failed}") from None
 
     def note(self, texts: Mapping[str, str]) -> None:
-        """Bring texts that our commands read, by what follows the note's name."""
+        """Write texts that our commands read, by the suffixes of their notes' names."""
         files = {
             f"{NOTE}{name}": FileSpec("file", text.encode("utf-8", "surrogateescape"))
             for name, text in texts.items()
@@ -108,7 +108,7 @@ class Commands:
 
 
 def is_short(text: str) -> bool:
-    """Whether a command can be given a text with its own, which saves the way of a file."""
+    """Whether a text can be a part of the command that reads it, which saves a file."""
     return len(text) <= _MAX_INLINE and text.isascii()
 
 
@@ -116,7 +116,7 @@ def with_input(command: str, text: str, note: str) -> str:
     """Return a command that reads a text, from a file if it is not short."""
     if not is_short(text):
         return f"{command} <{note}"
-    # No argument holds a NUL, so printf writes them.
+    # Arguments cannot hold a NUL, so printf writes the NULs.
     if "\0" in text:
         return f"printf '%s\\0' {shlex.join(_split(text))} | {command}"
     return f"printf %s {shlex.quote(text)} | {command}" if text else f"{command} </dev/null"

@@ -1,7 +1,7 @@
-"""Takes what an agent left into a sandbox that it never had.
+"""Bring what an agent left into a sandbox in which it never acted.
 
-What an agent left is read from outside of its sandbox. In a repository it comes to a patch, made by
-the verifier's own git; elsewhere it is every path that changed.
+What an agent left is read from outside of its sandbox. For a repository, it is a patch, which the
+verifier's own git makes; otherwise it is every path that changed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from pytest_intercode.system.archives import filter_archive, unpack_files
 
 __all__ = ["EndState"]
 
-_KEPT_BY_ENGINES = (HOSTS, "/etc/hostname", "/etc/resolv.conf")  # mounted, so never replaced
+_KEPT_BY_ENGINES = (HOSTS, "/etc/hostname", "/etc/resolv.conf")  # mounts, which cannot be replaced
 _MAX_PATCH = 64 * 1024**2  # characters of a patch
 
 
@@ -50,21 +50,21 @@ class Transfer:
     """Brings paths of an agent's sandbox into another one.
 
     Args:
-        commands: run in the sandbox that they are brought to.
+        commands: run in the target sandbox.
     """
 
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
         self._sandbox = commands.sandbox
-        self._newest = 0.0  # the latest time of what the agent left
+        self._newest = 0.0  # the latest time of a file that the agent left
 
     def unpack(self, archive: bytes, entries: Mapping[str, Entry | None] | None = None) -> None:
         """Unpack what an agent left.
 
         Args:
             archive: a tar archive of it.
-            entries: what it was when it was looked at; where no process of the agent's is ended,
-                something else may stand there when it is read.
+            entries: its earlier entries. If the agent's processes were not ended, they may have
+                replaced paths before the archive was read.
         """
         with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
             kinds: dict[str, str] = {}
@@ -80,11 +80,11 @@ class Transfer:
         try:
             self._sandbox.unpack(archive)
         except SandboxBroken as error:
-            self._commands.run(":")  # it does answer, so it is what was left
+            self._commands.run(":")  # if this works, the cause is what the agent left
             raise UngradableState(f"what was left cannot be tested: {error}") from None
 
     def lay(self, agents: Sandbox, changes: Changes, paths: list[str]) -> None:
-        """Make the given paths what they are in the agent's sandbox; ``changes`` are its own."""
+        """Make paths the same as in the agent's sandbox, which has these changes."""
         engine_files = [
             path for path in paths if path in _KEPT_BY_ENGINES and changes.entries[path]
         ]
@@ -106,7 +106,7 @@ class Transfer:
             self._write(path, agents)
 
     def _write(self, path: str, agents: Sandbox) -> None:
-        """Give a file that the engine keeps the content that it has in the agent's sandbox."""
+        """Copy the content of a file that the engine mounts from the agent's sandbox."""
         content = unpack_files(agents.archive([path])).get(path, b"")
         if path == HOSTS:
             own_lines = set(all_host_lines(self._sandbox)).difference(host_lines(self._sandbox))
@@ -115,12 +115,12 @@ class Transfer:
         self._commands.run(f"cat {NOTE} >{path}")
 
     def renew(self, paths: list[str]) -> None:
-        """Make files newer than all that the agent left, so that builds do not take it for them."""
+        """Make files newer than all that the agent left, so that builds do not use its products."""
         if paths:
             self._commands.run(f"xargs -0r touch -ch -d @{self.later_time():.0f} --", paths)
 
     def later_time(self) -> float:
-        """Return a time that is later than that of all that the agent left."""
+        """Return a time that is later than the times of all that the agent left."""
         return float(max(int(time.time()), int(self._newest) + 1))
 
 
@@ -130,15 +130,15 @@ class EndState:
     Args:
         commands: run in the sandbox, which is in the task's first state.
         task: the task, which has a verification.
-        carrying: decides what of the end state is carried.
-        index: what :func:`read_index` returned; without it, it is called when it is needed.
-        clearing: returns the command that makes room for what the tests bring and write, and
-            removes some files besides.
+        carrying: decides which parts of the end state are carried.
+        index: what :func:`read_index` returned; if None, it is called when it is needed.
+        clearing: returns the command that makes room for what the tests bring and write, and that
+            also removes the given files.
 
     Attributes:
-        patch: what the agent did to the repository, as a patch; empty where there is none.
+        patch: the agent's changes to the repository, as a patch; empty if there is none.
         left_out: paths that the agent changed and that are not tested.
-        cleared: there is room for what the tests bring and write.
+        cleared: whether there is room for what the tests bring and write.
         transfer: brings what the agent left.
     """
 
@@ -164,14 +164,14 @@ class EndState:
         self.left_out: list[str] = []
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the state of a record has of it."""
+        """Return the parts that are recorded."""
         return {"patch": self.patch, "left_out": self.left_out}
 
     def take(self, agents: Sandbox) -> None:
-        """Bring what is in the agent's sandbox.
+        """Bring the end state of the agent's sandbox.
 
         Raises:
-            UngradableState: it is too much.
+            UngradableState: it is too large, or cannot be tested.
             SandboxBroken: it ended the sandbox.
         """
         self._sandbox.expose()
@@ -186,7 +186,7 @@ class EndState:
             self._take_evidence(agents, artifact)
 
     def _take_evidence(self, agents: Sandbox, artifact: Artifact) -> None:
-        """Bring what stands at a path of a service, in place of what is there."""
+        """Bring what is at a path of a service, replacing what is there."""
         archive = agents.archive_service(artifact.service, artifact.path)
         if archive and artifact.exclude:
             archive = filter_archive(archive, lambda path: not _excluded(path, artifact.exclude))
@@ -195,7 +195,7 @@ class EndState:
             self.transfer.unpack(archive)
 
     def _take_patch(self, agents: Sandbox, changes: Changes, root: str) -> None:
-        """Bring what the agent did to the repository at ``root``."""
+        """Bring the agent's changes to the repository at ``root``."""
         inside = {
             path[len(root) + 1 :]: path
             for path in changes.entries
@@ -206,8 +206,8 @@ class EndState:
         changes, removed = self._with_removed(changes, inside.values())
         removed = {path for path in removed if path[len(root) + 1 :] not in index.tracked}
         left_out = set(self._take_rules(agents, changes, inside, index))
-        # Git compares what it keeps, and not what tests see: it may take other line ends for equal.
-        # Of what is gone it knows what it tracks, in folders as well.
+        # Git compares what it stores, not what tests see: it may take different line ends for
+        # equal. Of removed paths, it reports the ones that it tracks, also those in folders.
         looked_at = {
             full
             for path, full in inside.items()
@@ -218,7 +218,7 @@ class EndState:
             )
         }
         left_out |= self._carrying.left_out(changes, looked_at | removed)
-        # Git brings back what it tracks; what else was there at first stays as it is.
+        # Git can restore tracked paths. Other paths that existed at first must not be touched.
         stays = {folder for path in left_out & removed for folder in parents(path)}
         for path, full in list(inside.items()):
             if full in stays or (
@@ -243,11 +243,11 @@ class EndState:
     def _take_rules(
         self, agents: Sandbox, changes: Changes, inside: dict[str, str], index: Index
     ) -> list[str]:
-        """Forget what git is to ignore, which no patch has; the agent's own rules count.
+        """Drop paths that git ignores, also by the agent's own rules: patches do not have them.
 
         Returns:
-            The paths that were ignored and would not be any more, which gold does not change:
-            rules may be added, and not be taken away.
+            The paths that were ignored before and no longer are, except those that gold changes:
+            an agent may add rules, but not remove any.
         """
         new = [path for path in inside if path not in index.tracked]
         if not new:
@@ -267,7 +267,7 @@ class EndState:
         return full
 
     def _take_machine(self, agents: Sandbox, changes: Changes) -> None:
-        """Bring what the agent did to the machine, where there is no repository."""
+        """Bring the agent's changes to the machine, for a task without a repository."""
         paths = [path for path in changes.entries if not self._carrying.is_cache(path)]
         changes, removed = self._with_removed(changes, paths)
         left_out = self._carrying.left_out(changes, [*paths, *removed])
@@ -275,14 +275,14 @@ class EndState:
         self.left_out = topmost(left_out)
 
     def _with_removed(self, changes: Changes, paths: Iterable[str]) -> tuple[Changes, set[str]]:
-        """Add what was in folders that have been replaced.
+        """Add what was in folders that have been removed or replaced.
 
         Args:
-            changes: the changes, which name such a folder alone.
-            paths: those of the changed paths that count.
+            changes: the changes, which name only the folder itself.
+            paths: the changed paths that count.
 
         Returns:
-            The changes with the paths that are gone with them, and these paths.
+            The changes with the paths that were removed with the folders, and these paths.
         """
         tops = [
             path
@@ -306,7 +306,7 @@ class EndState:
         return self._index
 
     def _carry(self, agents: Sandbox, artifacts: Iterable[Artifact]) -> None:
-        """Bring declared files and folders, and nothing else; one that is not there is left out."""
+        """Bring only the declared files and folders; missing ones are skipped."""
         carried: set[str] = set()
         for artifact in artifacts:
             paths = agents.below([posixpath.normpath(artifact.path)])
@@ -315,7 +315,7 @@ class EndState:
         self.transfer.unpack(agents.archive(sorted(carried)))
 
     def _make_patch(self, entries: Mapping[str, Entry | None], index: Index) -> list[str]:
-        """Have git note the given paths as they are now, and take the difference.
+        """Add the current state of paths to git's index, and take the difference.
 
         Returns:
             The paths that the patch changes, relative to the repository.
@@ -324,8 +324,8 @@ class EndState:
         for path, entry in entries.items():
             kind = "gone" if entry is None else "file" if entry.type in "fl" else "other"
             noted[kind].append(path)
-        # A path that is gone may have been a folder; what is not a file any more may have been one,
-        # and the index knows no folders.
+        # A removed path may have been a folder. A path that is not a file may have been one before,
+        # and the index does not have folders.
         words = {
             "gone": "--literal-pathspecs rm -rq --cached --ignore-unmatch "
             "--pathspec-from-file=- --pathspec-file-nul",
@@ -341,11 +341,11 @@ class EndState:
             with_input(f"{git} {words[name[1:]]}", text, NOTE + name)
             for name, text in inputs.items()
         ]
-        commands.append(  # the paths, and after an empty one the patch
+        commands.append(  # prints the paths, then an empty one and the patch
             f"{git} diff --cached --raw -z --patch --binary --full-index --no-color --no-renames "
             "--no-ext-diff --no-textconv HEAD"
         )
-        # What the tests bring is written over what a patch of theirs has done.
+        # If the tests have a patch, clear after it, because the tests' files overwrite its results.
         early = not self._verification.patch
         used_files = [index.copy, *(NOTE + name for name in long)]
         commands.append(
@@ -359,11 +359,11 @@ class EndState:
         return paths_of(names)[1::2]
 
     def _bring_back(self, root: str, laid: Iterable[str]) -> None:
-        """Make the paths that are left out what they were; tests are cleared away after that.
+        """Restore the paths that are left out; room for the tests is made again after that.
 
         Args:
             root: the repository.
-            laid: those of the paths that were brought.
+            laid: the paths among them that were brought.
         """
         if not self.left_out:
             return
@@ -373,7 +373,7 @@ class EndState:
         if new:
             self._commands.run(f"cd {shlex.quote(root)} && xargs -0r rm -rf --", new)
         old = [path for path in self.left_out if path in tracked]
-        # By the agent's attributes, git would write the others in another form.
+        # Attributes first: with those of the agent, git would write the other files differently.
         first = [path for path in old if posixpath.basename(path) == ".gitattributes"]
         for paths in (first, [path for path in old if path not in first]):
             if paths:
@@ -389,13 +389,13 @@ def _may_have_been_folder(path: str, changes: Changes) -> bool:
 
 
 def _excluded(path: str, patterns: Iterable[str]) -> bool:
-    """Whether a pattern fits a path, or a part of it from a slash on, or a folder above it."""
+    """Whether a pattern matches a path, its part after a slash, or a folder above it."""
     return any(_part_form(pattern).search(path) for pattern in patterns)
 
 
 @functools.cache
 def _part_form(pattern: str) -> re.Pattern[str]:
-    """Return what finds a pattern of ``fnmatch`` in a path, between slashes or the path's ends."""
-    # More of the path may follow. Since Python 3.14 a pattern ends with the other letter.
+    """Return a regex that finds an ``fnmatch`` pattern between slashes or the ends of a path."""
+    # More of the path may follow the pattern. Python 3.14 writes the end as the second form.
     form = fnmatch.translate(pattern).removesuffix(r"\Z").removesuffix(r"\z")
     return re.compile(rf"(?:\A|(?<=/)){form}(?=/|\Z)")

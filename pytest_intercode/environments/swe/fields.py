@@ -17,14 +17,14 @@ __all__ = ["SweFields", "repository_of"]
 
 
 class RepositoryModel(FileForm):
-    """``repository``: what a swe task is about."""
+    """``repository``: the repository of a swe task."""
 
     source: StrictStr | None = None
     commit: StrictStr = "HEAD"
     at: AbsolutePath = "/repo"
 
     def build(self, folder: SuitePath) -> Repository:
-        """Return the repository, with the place of its source."""
+        """Return the repository, with the path of its source."""
         source = None if self.source is None else (folder / self.source).place()
         return Repository(self.at, source, self.commit)
 
@@ -34,14 +34,14 @@ _Servers = Annotated[dict[StrictStr, StrictStr], AfterValidator(check_servers)]
 
 @dataclass(frozen=True)
 class SweFields(TaskFields):
-    """What swe tasks have.
+    """The fields of swe tasks.
 
     Attributes:
-        repository: the repository that the task is about; None for a task on other files.
+        repository: the task's repository; None for a task on other files.
         mcp: command lines of MCP servers that agents start in the sandbox, or addresses, by name.
         skills: a folder of the sandbox with skills for its agent; empty for none.
-        submissions: how often the agent may submit: after each one but the last it is shown what
-            the tests printed, and goes on.
+        submissions: how often the agent may submit. After each submission but the last, it is shown
+            what the tests printed, and goes on.
     """
 
     repository: Repository | None = field(default=None, metadata=in_suite(RepositoryModel))
@@ -52,10 +52,10 @@ class SweFields(TaskFields):
     )
 
     def view(self) -> Mapping[str, Any]:
-        """Return what an agent is equipped with: servers, which it starts itself, and skills."""
+        """Return the agent's equipment: servers, which it starts itself, and skills."""
         return {"mcp": self.mcp, "skills": self.skills}
 
 
 def repository_of(task: Task) -> Repository | None:
-    """Return the repository of a task, if it has one; no task of another environment has."""
+    """Return the repository of a task; None if it has none, as in other environments."""
     return task.fields.repository if isinstance(task.fields, SweFields) else None

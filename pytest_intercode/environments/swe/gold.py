@@ -1,4 +1,4 @@
-"""Gold of swe tasks: a patch in git's format, or commands; what a patch is about, and its parts."""
+"""Gold of swe tasks: a patch in git's format, or commands; the paths and parts of a patch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_intercode.errors import SolvedAtFirst
 
 __all__ = ["change_gold", "check_first_state", "gold_actions", "is_patch", "paths_of_patch"]
 
-_HEADER = re.compile(  # most often both names are the same, which shows where the first one ends
+_HEADER = re.compile(  # usually both names are equal, which shows where the first one ends
     r'^diff --git "?a/(?:(?P<both>.*?)"? "?b/(?P=both)|(?P<old>.*?)"? "?b/(?P<new>.*?))"?$',
     re.MULTILINE,
 )
@@ -30,12 +30,12 @@ def is_patch(text: str) -> bool:
 
 
 def paths_of_patch(patch: str) -> set[str]:
-    """Return the paths, old and new, that a patch in git's format is about."""
+    """Return the old and new paths in a patch in git's format."""
     return {path for match in _HEADER.finditer(patch) for path in match.groups() if path}
 
 
 def gold_actions(task: Task) -> list[str]:
-    """Return the actions that bring a sandbox into gold's end state; a patch is applied by git."""
+    """Return the actions that bring a sandbox into gold's end state; git applies a patch."""
     repository = repository_of(task)
     folder = repository.at if repository is not None else task.workdir
     command = f"git -C {shlex.quote(folder)} apply --whitespace=nowarn"
@@ -43,7 +43,7 @@ def gold_actions(task: Task) -> list[str]:
 
 
 def change_gold(task: Task) -> Iterator[Answer]:
-    """Yield wrong answers: a patch without one of its files, and without the last hunk of one."""
+    """Yield wrong answers: the patch without a file, or without the last hunk of a file."""
     if len(task.gold) != 1 or not is_patch(task.gold[0]):
         return
     begins = [match.start() for match in _FILE.finditer(task.gold[0])]
@@ -61,15 +61,15 @@ def change_gold(task: Task) -> Iterator[Answer]:
 
 
 def check_first_state(task: Task, patch: str, left_out: Collection[str]) -> None:
-    """Check a task whose tests all pass on a patch: it must not have passed without one.
+    """Check that a task whose tests all pass on a patch does not pass without one.
 
-    What was tested is the first state if the patch is empty or all of it was left out. Tests of
-    ``fail_to_pass`` that pass there are wrong, or read wrongly, and no agent has earned them.
+    The first state was tested if the patch is empty or all of it was left out. If the tests of
+    ``fail_to_pass`` pass there, they are wrong or read wrongly, and the agent has not earned them.
 
     Args:
-        task: the task, in whose repository a patch is all that is tested.
-        patch: what was done to the repository.
-        left_out: the paths of it that were not tested.
+        task: the task; if only a patch of its repository is tested, it is checked.
+        patch: the agent's changes to the repository.
+        left_out: the paths of the patch that were not tested.
 
     Raises:
         SolvedAtFirst: the tests pass on the first state.

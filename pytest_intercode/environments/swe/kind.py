@@ -1,4 +1,4 @@
-"""The kind of swe: a shell in a repository; tests on the files grade it."""
+"""The swe kind: a shell in a repository; tests of the files grade it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SweKind"]
 
-_RESULTS = (  # what a record calls tests, their mark on the page, and what that means
+_RESULTS = (  # the name of tests in a record, their mark on the page, and its meaning
     ("unfixed", "!", "fails, and has to pass"),
     ("broken", "!", "passed before, and fails"),
     ("fixed", "=", "passes"),
@@ -50,7 +50,7 @@ What you change in tests, and in the settings of what runs them, is not used.
 """
 
     def check(self, task: Task) -> None:
-        """Check that it says how to test."""
+        """Check that the task has a verification."""
         if task.verification is None:
             raise SuiteError(
                 f"{task.source}: task {task.id!r}: verification: a swe task needs one: {{command: "
@@ -58,42 +58,42 @@ What you change in tests, and in the settings of what runs them, is not used.
             )
 
     def data_of(self, task: Task) -> tuple[Any, ...]:
-        """Return what a task is about, with its repository."""
+        """Return the data that a task works on, including its repository."""
         from pytest_intercode.environments.swe.fields import repository_of
 
         return (*super().data_of(task), repository_of(task))
 
     def can_share_verifier(self, task: Task) -> bool:
-        """Whether its tests may run next to the agent: not in a repository."""
+        """Whether a task's tests may run in the agent's sandbox: not in a repository."""
         from pytest_intercode.environments.swe.fields import repository_of
 
         return repository_of(task) is None
 
     def lacks_tests(self, task: Task) -> bool:
-        """Whether a task of a folder brings no tests."""
+        """Whether a task does not have tests."""
         return task.verification is None
 
     def gold_answer(self, task: Task) -> Answer:
-        """Return gold's commands; a patch is applied by git."""
+        """Return gold's commands; git applies a patch."""
         from pytest_intercode.environments.swe.gold import gold_actions
 
         return Answer(tuple(gold_actions(task)))
 
     def wrong_answers(self, task: Task) -> Iterator[Answer]:
-        """Yield parts of gold's patch."""
+        """Return incomplete versions of gold's patch."""
         from pytest_intercode.environments.swe.gold import change_gold
 
         return change_gold(task)
 
     def score(self, episode: RecordedEpisode) -> Reward:
-        """Count the tests again that pass."""
+        """Count the passing tests again."""
         from pytest_intercode.rewards.swe import swe_reward_again
 
         if episode.profile != "strict":
             raise NotRecorded("swe: InterCode has no reward for it, so it has no profile 'paper'")
         if not isinstance(episode.state.get("tests"), Mapping):
             record = episode.record
-            return Reward(record.reward, dict(record.parts), record.reason)  # nothing was run
+            return Reward(record.reward, dict(record.parts), record.reason)  # no tests ran
         return swe_reward_again(episode.state["tests"])
 
     def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
@@ -106,7 +106,7 @@ What you change in tests, and in the settings of what runs them, is not used.
             lines = [[mark, test, text] for key, mark, text in _RESULTS for test in tests[key]]
             sections.append(compare_table("Tests", ["test", "result"], lines))
         rewards = state.get("rewards")
-        if isinstance(rewards, Mapping):  # of a machine's tests, which say themselves what they are
+        if isinstance(rewards, Mapping):  # parts that a machine's tests have named themselves
             lines = [["=" if v >= 1 else "!", name, f"{v:g}"] for name, v in rewards.items()]
             sections.append(compare_table("Rewards", ["part", "value"], lines))
         patch = state["patch"].splitlines()

@@ -1,8 +1,8 @@
 """The verifier kit: what test scripts would fetch from the network, in a folder of the host.
 
 It holds a Python that runs in every image with bash, pip, sets of packages, wheels, and stand-ins
-for curl, apt-get, uv and pip (``standins.sh``). Verifiers see it read-only. It is made by a command
-(``pytest-intercode kit``) and by nothing else, as that downloads.
+for curl, apt-get, uv and pip (``standins.sh``). Verifiers have it read-only. Only a command
+(``pytest-intercode kit``) makes it, because that needs downloads.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ __all__ = [
 ]
 
 AT = "/opt/verifier-kit"
-"""Where verifiers see it."""
+"""The path of the kit in verifiers."""
 
 DEFAULT = (("pytest==8.4.1", "pytest-json-ctrf==0.3.5"), ("pytest==8.4.1",))
 """The sets of packages of most published tasks."""
 
 _PURPOSE = "the verifier kit"
-_FACTS = "python.json"  # of the kit, where its Python is not this machine's: versions, of glibc too
-_RECIPE = "2"  # to be changed with what is made
+_FACTS = "python.json"  # the versions of Python and glibc, if the Python is not this machine's
+_RECIPE = "2"  # has to change when the content of the kit does
 _NAMES = ("curl", "wget", "apt", "apt-get", "uv", "uvx", "pip", "pip3")
 _FALLBACK = ("python", "python3", "pytest")
 _VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
-# The kit's Python has the packages that its stand-ins name, as one of its own environments has. A
-# Python of the image, which tests may start, is to have none of them.
+# The kit's Python loads the packages that its stand-ins name, like a virtual environment. A Python
+# of the image, which tests may start, must not have them.
 _PACKAGES = """\
 import os
 import site
@@ -73,9 +73,9 @@ if os.environ.get("VERIFIER_KIT_PACKAGES"):
 
 
 def kit_folder() -> Path:
-    """Return where the kit of this version is, or would be, for this machine's processor.
+    """Return the folder of this version's kit, which may not exist, for this machine's processor.
 
-    Where this machine's own Python is not for Linux, it is Debian's, and has not its version.
+    If this machine's own Python is not for Linux, the kit has Debian's, of another version.
     """
     name = _VERSION if own_platform() is not None else f"linux-{_platform().architecture}"
     return cache_folder() / f"verifier-kit-{_RECIPE}-{name}"
@@ -87,7 +87,7 @@ def _platform() -> Platform:
 
 
 def settings() -> str:
-    """Return what a script begins with that is to find the kit."""
+    """Return the lines that a script begins with, so that it finds the kit."""
     return (
         f'export PATH="{AT}/bin:$PATH:{AT}/fallback" PIP_NO_INDEX=1 '
         f"PIP_FIND_LINKS={AT}/wheels PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore "
@@ -104,20 +104,20 @@ def holds(requirements: Sequence[str]) -> bool:
 
 
 def sets_of(task: Task) -> list[tuple[str, ...]]:
-    """Return the sets that the tests of a task have of the kit."""
+    """Return the sets of packages that the tests of a task need from the kit."""
     sets = [verification.kit for verification in task.verifications if not verification.fetches]
     return [packages for packages in dict.fromkeys(sets) if packages is not None]
 
 
 def kit_with(requirements: Sequence[str], prefix: str) -> Path:
-    """Return the kit, which has a set of these requirements.
+    """Return the folder of the kit, which has a set of these requirements.
 
     Args:
-        requirements: what a script installs.
+        requirements: the requirements that a script installs.
         prefix: the task, for messages.
 
     Raises:
-        MissingProgram: there is no kit, or it lacks them; the message names the command.
+        MissingProgram: there is no kit, or it lacks the set; the message names the command.
     """
     if holds(requirements):
         return kit_folder()
@@ -129,10 +129,10 @@ def kit_with(requirements: Sequence[str], prefix: str) -> Path:
 
 
 def mounts(task: Task, verification: Verification) -> tuple[tuple[str, str], ...]:
-    """Return what is mounted for tests that need the kit: paths of the host, and of the sandbox.
+    """Return the mounts for tests that need the kit: paths on the host and in the sandbox.
 
     Raises:
-        MissingProgram: there is no kit, or it lacks what they need.
+        MissingProgram: there is no kit, or it lacks what the tests need.
     """
     if verification.kit is None or verification.fetches:
         return ()
@@ -140,7 +140,7 @@ def mounts(task: Task, verification: Verification) -> tuple[tuple[str, str], ...
 
 
 def add_command(datasets: Sequence[str], requirements: Sequence[str]) -> str:
-    """Return the command that adds what the tests of datasets install, or these requirements."""
+    """Return the command that adds the packages of datasets' tests, or these requirements."""
     words = [word for name in datasets for word in ("--dataset", name)] or requirements
     return shlex.join(["pytest-intercode", "kit", *words])
 
@@ -154,7 +154,7 @@ def _key(requirements: Iterable[str]) -> str:
 
 
 def make_kit(progress: Callable[[str], None]) -> Path:
-    """Make the kit if it is not there, and bring its stand-ins up to date.
+    """Make the kit if it does not exist, and update its stand-ins.
 
     Args:
         progress: called with one line for each step.
@@ -176,14 +176,14 @@ def make_kit(progress: Callable[[str], None]) -> Path:
         for name in names:
             write_program(folder / subfolder / name, script.read_text("utf-8"))
     (folder / "requirements.py").write_text(getsource(requirements), "utf-8")
-    # In the standard library itself, as Debian's Python looks for packages in folders of its own.
+    # In the standard library itself, because Debian's Python searches packages in its own folders.
     for library in (folder / "python" / "lib").glob("python3.*"):
         (library / "sitecustomize.py").write_text(_PACKAGES, "utf-8")
     return folder
 
 
 def _copy_python(folder: Path, progress: Callable[[str], None]) -> None:
-    """Put a Python into the kit, and curl: this machine's, or Debian's where it is not Linux."""
+    """Put Python and curl into the kit: this machine's, or Debian's if it does not run Linux."""
     target, place = folder / "python", f"{AT}/python"
     if own_platform() is not None:
         progress("copying this machine's Python")
@@ -198,7 +198,7 @@ def _copy_python(folder: Path, progress: Callable[[str], None]) -> None:
 
 
 def _python_of(folder: Path) -> LinuxPython | None:
-    """Return the Python of the kit, for which packages are got; None for this machine's."""
+    """Return the kit's Python, for which packages are downloaded; None for this machine's."""
     if own_platform() is not None:
         return None
     version, glibc = json.loads((folder / _FACTS).read_text())
@@ -206,10 +206,10 @@ def _python_of(folder: Path) -> LinuxPython | None:
 
 
 def add_set(requirements: Sequence[str], progress: Callable[[str], None]) -> bool:
-    """Add a set of packages to the kit, with the wheels of it; return whether it was new.
+    """Add a set of packages and its wheels to the kit; return whether it was new.
 
     Raises:
-        FetchError: they cannot be had.
+        FetchError: they cannot be downloaded.
     """
     folder = kit_folder()
     target = folder / "sets" / _key(requirements)

@@ -1,4 +1,4 @@
-"""What a verifier's machine is like at first, and what has changed in an agent's."""
+"""The first state of a verifier's machine, and the changes in an agent's."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = [
 ]
 
 HOSTS = "/etc/hosts"
-"""A machine's list of hosts, which the engine keeps."""
+"""A machine's list of hosts, which the engine maintains."""
 
-# A copy of the index takes what an agent changed, so that the index itself stays as it is. Where
-# .git is a file, git says where the index is.
+# An agent's changes go to a copy of the index, so that the index itself stays as it is. If .git is
+# a file, git reports where the index is.
 _READ_INDEX = r"""
 cd -- {at} || exit 1
 [ -f .git/index ] && index=.git/index || index=$({git} rev-parse --git-path index) || exit 1
@@ -39,7 +39,7 @@ printf '%s\0' "$index"
 [ ! -e "$index" ] || cp -- "$index" "$index{suffix}" || exit 1
 {git} ls-files -z 2>/dev/null
 """
-_COPY = ".intercode"  # what is added to the name of an index
+_COPY = ".intercode"  # the suffix of the copy's name
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Index:
     """Git's index of a repository in its first state.
 
     Attributes:
-        copy: where a copy of it is.
-        tracked: the paths that are in it.
+        copy: the path of its copy.
+        tracked: the paths in it.
     """
 
     copy: str
@@ -60,8 +60,8 @@ class PreparedVerifier(Gold):
     """A verifier in the task's first state; nothing of gold is in it.
 
     Attributes:
-        index: its repository's, where one is to be compared.
-        programs: what its programs load from.
+        index: the index of its repository, if there is one to compare.
+        programs: where its programs load from.
     """
 
     index: Index | None = None
@@ -69,8 +69,8 @@ class PreparedVerifier(Gold):
 
 
 def read_first_state(sandbox: Sandbox, task: Task, provider: SandboxProvider) -> PreparedVerifier:
-    """Look at a verifier in the task's first state, before anything of an agent's comes there."""
-    # A repository that is laid over an image brings history and sources, and no programs.
+    """Read a verifier in the task's first state, before anything of an agent is brought there."""
+    # A repository that is a layer over an image brings history and sources, but no programs.
     first_state = replace(task, query="", gold=(), verification=None, steps=())
     place: object = sandbox.spec.image
     repository = repository_of(task)
@@ -83,10 +83,10 @@ def read_first_state(sandbox: Sandbox, task: Task, provider: SandboxProvider) ->
 
 
 def read_index(sandbox: Sandbox, task: Task) -> Index | None:
-    """Copy the index of a verifier's repository, before anything of an agent's comes there.
+    """Copy the index of a verifier's repository, before anything of an agent is brought there.
 
     Returns:
-        None where there is no repository, or git cannot read it.
+        The index; None if there is no repository, or git cannot read it.
     """
     repository = repository_of(task)
     if repository is None:
@@ -101,10 +101,10 @@ def read_index(sandbox: Sandbox, task: Task) -> Index | None:
 
 
 def _read_programs(sandbox: Sandbox, task: Task) -> Programs:
-    """Return what the programs of a verifier load from, before anything of an agent's comes there.
+    """Return where a verifier's programs load from, before anything of an agent is brought there.
 
     Raises:
-        SandboxError: it cannot be asked.
+        SandboxError: the sandbox does not answer.
     """
     work = [posixpath.normpath(task.workdir)]
     if (repository := repository_of(task)) is not None:
@@ -115,7 +115,7 @@ def _read_programs(sandbox: Sandbox, task: Task) -> Programs:
 
 
 def host_lines(sandbox: Sandbox) -> list[bytes]:
-    """Return the lines of a sandbox's list of hosts but for its own, which is like no other's."""
+    """Return the lines of a sandbox's list of hosts without its own line, which is unique."""
     hostname = (sandbox.spec.hostname or sandbox.name).encode()
     return [line for line in all_host_lines(sandbox) if line.split()[-1:] != [hostname]]
 
@@ -127,9 +127,9 @@ def all_host_lines(sandbox: Sandbox) -> list[bytes]:
 
 
 def machine_changes(sandbox: Sandbox, first_hosts: list[bytes]) -> Changes:
-    """Return what changed in a sandbox, its list of hosts included.
+    """Return what changed in a sandbox, including its list of hosts.
 
-    That is not a part of its disk where it has a network, as the engine writes an address to it.
+    If a sandbox has a network, that list is not a part of its disk: the engine writes addresses.
 
     Args:
         sandbox: the sandbox.

@@ -1,8 +1,8 @@
 """The git repository of a task, with its history up to the base commit and nothing later.
 
-Git of the host makes it, in a temporary folder and without the user's settings, from a copy of the
-source's objects and references: nothing in a source leads git elsewhere. What comes of it is a tar
-archive in the user's cache, which sandboxes share as a layer of their image.
+The host's git makes it, in a temporary folder and without the user's settings, from a copy of the
+source's objects and references, so that nothing in a source leads git elsewhere. The result is a
+tar archive in the user's cache, which sandboxes share as a layer of their image.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from pytest_intercode.system.git import CHECKOUT_SETTINGS, Git, GitError, pack_c
 
 __all__ = ["repository_layer"]
 
-_RECIPE = "1"  # to be changed when the same source has to come to something else
+_RECIPE = "1"  # has to change when the same source gives another archive
 _BUNDLE = b"# v"
 _STREAM = (b"blob\n", b"commit ", b"reset ", b"feature ", b"option ", b"tag ", b"#", b"progress ")
 
-# What a repository is. Its settings, hooks and lists of other places may lead anywhere.
+# The parts of a repository that are copied. Settings, hooks and lists of other places may lead
+# anywhere.
 _FILES = ("HEAD", "config", "packed-refs", "shallow")
 _FOLDERS = ("objects", "refs", "reftable")
 _NOT_COPIED = ("info/alternates", "info/http-alternates")
@@ -38,15 +39,15 @@ _MAX_SETTINGS_BYTES = 64 * 1024**2  # of one of _FILES
 
 
 def repository_layer(repository: Repository) -> Path:
-    """Return a tar archive of a repository at its base commit, made at the first use.
+    """Return a tar archive of a repository at its base commit, which is made at the first use.
 
     It holds the objects that the base commit reaches, the branch ``main`` at that commit, the tags
-    on the way to it, and the work tree. It holds no later commit, reflog or remote. Files are
-    root's, and as old as the base commit.
+    of its history, and the work tree. It does not hold later commits, reflogs or remotes. Files
+    belong to root, and have the time of the base commit.
 
     Args:
         repository: the repository; its ``source`` is a git bundle, a stream of ``git fast-export``,
-            a tar archive or a folder. Of the last two, what is not a repository becomes one commit.
+            a tar archive or a folder. An archive or folder of plain files becomes one commit.
 
     Returns:
         The archive, whose members are below ``repository.at``.
@@ -98,7 +99,7 @@ class _LayerBuilder:
         self._git = Git(folder)
 
     def archive(self) -> Path:
-        """Return where the archive is."""
+        """Make the archive and return its path."""
         everything = self._everything()
         commit = self._commit(everything)
         tags = self._run_git(everything, "tag", "--merged", commit).split()
@@ -144,14 +145,14 @@ class _LayerBuilder:
             raise SuiteError(message) from None
 
     def _check_size(self, checkout: Path) -> None:
-        """See how large the work tree gets before it is written; objects are compressed."""
+        """Check how large the work tree will be before it is written: objects are compressed."""
         budget = Budget(self._source)
         for line in self._run_git(checkout, "ls-tree", "-r", "-t", "-l", "-z", "base").split("\0"):
             size = line.partition("\t")[0].rpartition(" ")[2]
             budget.entry(int(size) if size.isdecimal() else 0)
 
     def _everything(self) -> Path:
-        """Return a repository of all that the source holds."""
+        """Return a bare repository with all that the source holds."""
         source = self._source
         if source.is_dir():
             return self._of_folder(source)
@@ -216,7 +217,7 @@ class _LayerBuilder:
         return bare
 
     def _of_repository(self, root: Root, path: str, copy: Path) -> Path:
-        """Return a repository of the one at a path, without what its settings may lead git to."""
+        """Return a copy of the repository at a path, without settings that lead git elsewhere."""
         prefix = f"{path}/" if path else ""
         kinds = {item.path: kind_of(item.status) for item in root.items(path)}
         for name in _FILES:
@@ -234,23 +235,23 @@ class _LayerBuilder:
         return bare
 
     def _format(self, copy: Path, name: str, value: str) -> str:
-        """Return a setting for how a repository is kept, if its own settings have it."""
+        """Return a setting for a repository's storage format, if its own settings have it."""
         words = ("config", "--no-includes", "-f", str(copy / "config"), "--get")
         try:
             setting = self._run_git(copy, *words, f"extensions.{name}")
-        except SuiteError:  # it has no such setting
+        except SuiteError:  # it does not have this setting
             return ""
         return f"\t{name} = {value}\n" if setting == value else ""
 
     def _copy(self, root: Root, path: str, target: Path, *, links: bool) -> None:
-        """Copy what is below a folder of a source, but for repositories in it.
+        """Copy what is below a folder of a source, except for nested repositories.
 
         Args:
             root: the source.
             path: the folder in it.
             target: an empty folder.
-            links: keep symbolic links as they are, and leave out special files, as git does; else
-                there may be none.
+            links: keep symbolic links as they are, and leave out special files, as git does.
+                Otherwise neither may exist.
         """
         for item in root.walk(path):
             name = item.path[len(path) :].lstrip("/")

@@ -1,7 +1,7 @@
-"""What words for pip and uv ask for: names, files of names, scripts with their own (PEP 723).
+"""Read what arguments of pip and uv ask for: names, files of names, and scripts' own (PEP 723).
 
-The verifier kit has a copy of this file, which its stand-in of uv runs with the Python of the kit.
-So it imports nothing but the standard library.
+The verifier kit has a copy of this file, which its stand-in for uv runs with the kit's Python. So
+it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REQUIREMENT = re.compile(
 )
 _FILE = re.compile(r".*\.(?:txt|whl|toml|cfg|in|lock|zip|tgz|gz|py|sh)", re.IGNORECASE)
 
-# Options with a value, of pip and of uv.
+# Options of pip and uv that have a value.
 _VALUED = frozenset(
     {
         *("-r", "--requirement", "--requirements", "-c", "--constraint", "--constraints"),
@@ -70,9 +70,9 @@ class Run(NamedTuple):
     """What ``uv run`` or ``uvx`` is asked for.
 
     Attributes:
-        requirements: what the command is to have.
-        command: its words.
-        alone: it has nothing else, whatever the project has.
+        requirements: the requirements of the command.
+        command: the words of the command.
+        alone: it has no other packages, whatever the project has.
     """
 
     requirements: list[str]
@@ -81,12 +81,12 @@ class Run(NamedTuple):
 
 
 def is_requirement(text: str) -> bool:
-    """Whether a text asks for a package of an index, not for a path or an address."""
+    """Whether a text names a package of an index, not a path or an address."""
     return bool(_REQUIREMENT.fullmatch(text)) and not _FILE.fullmatch(text)
 
 
 def separated(text: str) -> list[str]:
-    """Return the requirements of a list with commas, as uv's options take it.
+    """Return the requirements in a comma-separated list, as in uv's options.
 
     A comma before a version, or in the brackets of extras, belongs to a requirement.
     """
@@ -95,12 +95,12 @@ def separated(text: str) -> list[str]:
 
 
 def has_block(text: str) -> bool:
-    """Whether a text holds a script that says itself what it depends on, if on anything."""
+    """Whether a text holds a script that declares its own dependencies, which may be none."""
     return bool(_blocks(text))
 
 
 def inline_requirements(text: str) -> list[str]:
-    """Return what scripts in a text say that they depend on, in comments as of PEP 723."""
+    """Return the dependencies that scripts in a text declare, in comments of PEP 723."""
     return list(dict.fromkeys(name for block in _blocks(text) for name in _dependencies(block)))
 
 
@@ -122,7 +122,7 @@ def _blocks(text: str) -> list[str]:
 
 def _dependencies(table: str) -> list[str]:
     match = _DEPENDENCIES.search(table)
-    try:  # a list of strings is written in TOML as in Python, comments included
+    try:  # TOML and Python write a list of strings in the same way, including comments
         values = ast.literal_eval(match[1]) if match else []
     except (ValueError, SyntaxError):
         return []
@@ -130,11 +130,11 @@ def _dependencies(table: str) -> list[str]:
 
 
 def listed_requirements(text: str, other: Read) -> list[str]:
-    """Return the requirements of a file for pip; its options say nothing here.
+    """Return the requirements in a file for pip; options in it are ignored.
 
     Args:
         text: its text.
-        other: returns the text of a further file that it names (``-r``), or nothing.
+        other: returns the text of another file that it names (``-r``); may be empty.
     """
     requirements: list[str] = []
     for line in re.sub(r"\\\r?\n", "", text).splitlines():
@@ -154,7 +154,7 @@ def split_options(
 
     Args:
         words: the words.
-        flags: options that have no value here.
+        flags: options that do not have a value here.
     """
     options = []
     while words and words[0].startswith("-") and words[0] != "-":
@@ -174,11 +174,11 @@ def split_options(
 
 
 def to_install(words: Sequence[str], read: Read) -> list[str]:
-    """Return what the words behind ``install`` or ``add`` name.
+    """Return the requirements in the words after ``install`` or ``add``.
 
     Args:
         words: the words.
-        read: returns the text of a file, or nothing.
+        read: returns the text of a file; may be empty.
     """
     requirements: list[str] = []
     while words:
@@ -191,13 +191,13 @@ def to_install(words: Sequence[str], read: Read) -> list[str]:
 
 
 def to_run(words: Sequence[str], read: Read, source: Read, tool: bool) -> Run:
-    """Return what the words behind ``uv run``, or those of ``uvx``, ask for.
+    """Return what the words after ``uv run`` or ``uvx`` ask for.
 
     Args:
         words: the words.
-        read: returns the text of a file of requirements, or nothing.
-        source: returns the text of a script, or nothing.
-        tool: it is ``uvx``, or ``uv tool run``.
+        read: returns the text of a file of requirements; may be empty.
+        source: returns the text of a script; may be empty.
+        tool: the command is ``uvx`` or ``uv tool run``.
     """
     options, rest = split_options(words, ("-m", "--module"))
     option_names, command = {name for name, _ in options}, [*rest]
@@ -252,7 +252,7 @@ def _read(path: str) -> str:
 
 
 def _source(path: str) -> str:
-    """Return the text of a script; what comes as the input is kept, to be run afterwards."""
+    """Return the text of a script; one from standard input is saved, to be run afterwards."""
     if path == "-":
         Path(_INPUT).write_text(sys.stdin.read(), "utf-8")
         path = _INPUT
@@ -260,7 +260,7 @@ def _source(path: str) -> str:
 
 
 def _main(what: str, *words: str) -> None:
-    """Print what words of a command line mean, each with a zero byte behind it.
+    """Print what the words of a command line ask for, each item followed by a zero byte.
 
     ``install WORDS`` prints requirements. ``run WORDS`` and ``tool WORDS`` print ``alone`` or
     ``project``, the number of requirements, these, and the words of the command.

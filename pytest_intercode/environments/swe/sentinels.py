@@ -1,7 +1,7 @@
-"""Sentinels: tests of random names among a task's own, one that must pass and one that must fail.
+"""Sentinels: two tests with random names among a task's own; one must pass and one must fail.
 
-Code that lets every test pass, or that ends the run and prints what it likes, is wrong about one of
-them. Their file is written into the verifier just before the tests run there.
+Code that lets every test pass, or that ends the run and prints forged results, gets one of them
+wrong. Their file is written into the verifier just before the tests run there.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ __all__ = ["Sentinels", "sentinels_for"]
 
 _PLACE = re.compile(r"\{sentinels(?::(py|js|t))?\}")
 _PYTEST = frozenset({"pytest", "pytest_options", "pytest_v2", "junit"})
-_COMMAND = re.compile(r"\b(?:pytest|py\.test)\b(?!.*\s-[km])")  # which would leave them out
-_CHOICE = re.compile(r"(?:\A|\s)-[km]")  # in options, which leave them out as well
+_COMMAND = re.compile(r"\b(?:pytest|py\.test)\b(?!.*\s-[km])")  # -k and -m would leave them out
+_CHOICE = re.compile(r"(?:\A|\s)-[km]")  # the same in PYTEST_ADDOPTS
 _WORDS = "border carry chunk depth edge empty field group index join label merge nested order range"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _SUFFIXES = {"pytest": ".py", "py": ".py", "js": ".js", "t": ".t"}
@@ -46,12 +46,12 @@ class Sentinels:
     """A file of two tests.
 
     Attributes:
-        path: where it is written, relative to the working directory.
-        text: what it holds.
+        path: its path, relative to the working directory.
+        text: its content.
         passes: the name of the test that passes.
         fails: the name of the test that fails.
-        command: the task's command, with them.
-        variables: environment variables that the command needs for them.
+        command: the task's command, including these tests.
+        variables: environment variables that the command needs for these tests.
     """
 
     path: str
@@ -63,11 +63,11 @@ class Sentinels:
 
 
 def sentinels_for(verification: Verification) -> Sentinels | None:
-    """Return fresh sentinels for a task; None where its tests cannot have any.
+    """Return fresh sentinels for a task; None if its tests cannot have any.
 
-    pytest takes them by itself. Any other command says where they belong: ``{sentinels}`` is the
-    name of a module for unittest, ``{sentinels:js}`` a script for node, ``{sentinels:t}`` a shell
-    script that prints TAP.
+    For pytest, they are added automatically. Any other command marks their place: ``{sentinels}``
+    is the name of a module for unittest, ``{sentinels:js}`` a script for node, ``{sentinels:t}`` a
+    shell script that prints TAP.
     """
     place = _PLACE.search(verification.command)
     kind = "pytest" if place is None else place[1] or "py"
@@ -79,7 +79,7 @@ def sentinels_for(verification: Verification) -> Sentinels | None:
     )
     if not verification.sentinels or not (place or uses_pytest):
         return None
-    # Code under test is not to foresee their names.
+    # Code under test must not be able to predict their names.
     chance = random.SystemRandom()
     words = chance.sample(_WORDS.split(), 5)
     passes, fails, module = (
@@ -89,7 +89,7 @@ def sentinels_for(verification: Verification) -> Sentinels | None:
         (name, value, value + difference)
         for name, value, difference in ((passes, chance.randrange(99), 0), (fails, 7, 1))
     ]
-    # Nor is their order to say which of them fails.
+    # Their order must not show which of them fails.
     chance.shuffle(texts)
     text = _HEADS[kind].format(title=words[3].title() + words[4].title())
     for number, (name, value, expected) in enumerate(texts, 1):

@@ -1,4 +1,4 @@
-"""The steps of a swe task, and the one that an episode is at."""
+"""The steps of a swe task, and the current step of an episode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_intercode.system.archives import build_archive
 
 __all__ = ["Steps"]
 
-_SETUP_TIMEOUT = 120.0  # seconds for a command with which a step begins
+_SETUP_TIMEOUT = 120.0  # seconds for one setup command of a step
 
 
 class Steps:
@@ -26,31 +26,31 @@ class Steps:
         task: the task.
 
     Attributes:
-        number: the step that the agent is at, counted from 0.
+        number: the number of the current step, counted from 0.
     """
 
     def __init__(self, task: Task) -> None:
         self.number = 0
         self._task = task
-        self._rewards: list[Reward] = []  # of the steps before it
+        self._rewards: list[Reward] = []  # of the earlier steps
 
     @property
     def is_last(self) -> bool:
-        """Whether no step comes after the present one."""
+        """Whether no step comes after the current one."""
         return self.number + 1 >= len(self._task.steps)
 
     @property
     def current(self) -> Step:
-        """The step that the agent is at, of a task with steps."""
+        """The current step of a task with steps."""
         return self._task.steps[self.number]
 
     def go_on(self, reward: Reward) -> None:
-        """Go to the next step; the present one has a reward."""
+        """Go to the next step; the current one gets a reward."""
         self._rewards.append(reward)
         self.number += 1
 
     def task(self, number: int | None = None) -> Task:
-        """Return the task with the verification of a step, by default of the present one."""
+        """Return the task with the verification of a step, by default of the current one."""
         task = self._task
         if not task.steps:
             return task
@@ -58,12 +58,12 @@ class Steps:
         return replace(task, verification=step.verification)
 
     def overall(self, reward: Reward) -> Reward:
-        """Return the reward of all steps so far, of which this is the present one's."""
+        """Return the reward of all steps so far, given that of the current step."""
         task = self._task
         return reward_of_steps([*self._rewards, reward], task.overall) if task.steps else reward
 
     def enter(self, sandbox: Sandbox, number: int | None = None) -> None:
-        """Bring what a step begins with, by default the present one; nothing without steps.
+        """Set up a step, by default the current one; does nothing for a task without steps.
 
         Raises:
             TaskError: its setup fails.

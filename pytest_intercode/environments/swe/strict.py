@@ -1,6 +1,6 @@
 """The swe environment: a shell in a machine, often with a repository; graded by running tests.
 
-The tests run in a verifier (``verifier.py``), a sandbox that the agent never had.
+The tests run in a verifier (``verifier.py``), a sandbox in which the agent never acted.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ __all__ = ["SweEnvironment"]
 _SKILLS_TIMEOUT = 10.0  # seconds to look for a folder
 _SETTLE_TIMEOUT = 2.0  # seconds that background jobs have to end before the state is read
 
-# What a step of grading comes to where a sandbox answers and the step cannot be done. Once an agent
-# has acted, each of them may be its doing.
+# Errors of a grading step that cannot be done although the sandbox works. Once an agent has acted,
+# it may have caused any of them.
 _FAILURES = (NothingRan, TaskError, SandboxBroken, CommandFailed, UngradableState)
 
 
@@ -61,11 +61,11 @@ Fact = TypeVar("Fact")
 
 
 class SweEnvironment(SubmittingEnvironment):
-    """A shell as it is, and tests that the agent never sees."""
+    """A plain shell, and tests that the agent never sees."""
 
     name = "swe"
     profile: Profile = "strict"
-    _steps: Steps  # of the task of the episode
+    _steps: Steps  # of the episode's task
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -89,7 +89,7 @@ class SweEnvironment(SubmittingEnvironment):
 
     @classmethod
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
-        """Return the agent's sandbox, and the verifier's if it has one that may be anywhere."""
+        """Return the agent's sandbox, and the verifier's if it may be on any host."""
         specs = [cls.spec(task, provider)]
         if task.verification is not None and _is_fresh(task):
             spec = verifier_spec(specs[0], task, provider)
@@ -115,9 +115,9 @@ class SweEnvironment(SubmittingEnvironment):
         mark_first_state(sandbox, task)
 
     def _start_gold(self, task: Task) -> GoldRun | None:
-        """Prepare the next verifier: the task's first state, and nothing of its tests.
+        """Prepare the next verifier: the task's first state, without its tests.
 
-        One that has to be on the host of the agent's sandbox waits until there is that.
+        If it has to be on the host of the agent's sandbox, it waits until that exists.
         """
         if not _is_fresh(task):
             return None
@@ -131,7 +131,7 @@ class SweEnvironment(SubmittingEnvironment):
         return verifier_spec(self.spec(task, self.provider), task, self.provider, host)
 
     def _prepare_verifier(self, sandbox: Sandbox, task: Task) -> PreparedVerifier:
-        """Bring a verifier into the task's first state; one of another image has none."""
+        """Bring a verifier into the task's first state, unless it has an image of its own."""
         if task.verification is not None and task.verification.image is not None:
             return PreparedVerifier(sandbox)
         self.prepare(sandbox, task)
@@ -140,7 +140,7 @@ class SweEnvironment(SubmittingEnvironment):
     # -- steps
 
     def handle_submission(self, action: str, answer: str | None) -> StepResult:
-        """End the episode, or the step, if there is another one and this one came far enough."""
+        """End the episode, or only the step if its reward is high enough for the next one."""
         steps = self._steps
         if steps.is_last:
             return super().handle_submission(action, answer)
@@ -164,24 +164,24 @@ class SweEnvironment(SubmittingEnvironment):
         return self.take_turn(action, lambda _: Observation(step.query))
 
     def grade_early(self) -> Reward:
-        """Grade the present state, with which the agent may go on."""
+        """Grade the current state; the agent may go on from it."""
         return self._graded(self._steps.task(), self._steps.task())
 
     # -- grading
 
     def grade(self, answer: str | None) -> Reward:
-        """Take what the agent left into the verifier, and run the tests there."""
+        """Bring what the agent left into the verifier, and run the tests there."""
         task = self._steps.task()
         return self._steps.overall(self._graded(task, task if self.episode.goes_on else None))
 
     def _graded(self, task: Task, then: Task | None) -> Reward:
-        """Grade a task, and make ready for another grading of it, or of its next step.
+        """Grade a task, and prepare the next grading, of ``then``, if that is not None.
 
-        The agent has acted, so what fails in its sandbox or on what it left counts against it,
+        The agent has acted, so a failure in its sandbox or on what it left counts against it,
         unless the same fails on what gold leaves.
 
         Raises:
-            TaskError: it does.
+            TaskError: it also fails on what gold leaves.
         """
         self._state, self.test_output = {}, ""
         fresh = _is_fresh(task)
@@ -194,7 +194,7 @@ class SweEnvironment(SubmittingEnvironment):
         except _FAILURES as error:
             error.test_output = run.tail if run else ""
             if fresh:
-                verifier.close()  # the agent's code may still run there, and slow gold down
+                verifier.close()  # the agent's code may still run there and slow gold down
             self._check_gold_too("gold cannot be verified", lambda: self._grade_gold(task), error)
             reason = str(error)
             if isinstance(error, SandboxBroken):
@@ -213,7 +213,7 @@ class SweEnvironment(SubmittingEnvironment):
     def _run_tests(
         self, verifier: Verifier, sandbox: Sandbox, task: Task, *, last: bool
     ) -> TestRun:
-        """Have a verifier test what was left in a sandbox, in which nothing more is done."""
+        """Let a verifier test what was left in a sandbox; ``last``: no action follows there."""
         with self.phases.timed("carry"):
             _collect(sandbox, task)
             if _is_fresh(task):
@@ -244,10 +244,10 @@ class SweEnvironment(SubmittingEnvironment):
         return _explained(reward, state["left_out"])
 
     def end_state(self) -> dict[str, Any]:
-        """Return the patch, and how each test went; the reward can be worked out from it."""
+        """Return the patch and each test's result, from which the reward can be computed."""
         return dict(self._state)
 
-    # -- what gold does
+    # -- the same with gold
 
     def _ask_gold(self, question: str, play: Callable[[], Fact]) -> Fact | str:
         """Return what ``play`` returns, or why it fails; once for each task and step of a run."""
@@ -263,15 +263,15 @@ class SweEnvironment(SubmittingEnvironment):
             return self.provider.share(name, attempt)
 
     def _check_gold_too(self, fault: str, play: Callable[[], None], error: IntercodeError) -> None:
-        """See that what failed for the agent succeeds for gold.
+        """Check that what failed for the agent succeeds for gold.
 
         Args:
-            fault: what to say if it does not.
+            fault: the message if it does not.
             play: tries it for gold.
-            error: what failed for the agent.
+            error: the agent's failure.
 
         Raises:
-            TaskError: it fails for gold too, so it is not an agent's fault.
+            TaskError: it fails for gold too, so it is not the agent's fault.
         """
         problem = self._ask_gold(fault, play)
         if isinstance(problem, str):
@@ -284,7 +284,7 @@ class SweEnvironment(SubmittingEnvironment):
         return TaskError(f"{task.source}: task {task.id!r}: {fault}: {reason}")
 
     def _excused_after_gold(self, task: Task) -> frozenset[str]:
-        """Return which tests are skipped, or fail as expected, also after gold.
+        """Return the tests that are also skipped, or fail as expected, after gold.
 
         Raises:
             TaskError: gold cannot be verified.
@@ -299,7 +299,7 @@ class SweEnvironment(SubmittingEnvironment):
         return excused
 
     def _gold_paths(self, task: Task) -> GoldPaths:
-        """Return what gold changes up to the present step; nothing where it cannot be played."""
+        """Return what gold changes up to the current step; nothing if it cannot be played."""
 
         def play() -> GoldPaths:
             with self._gold_played(task) as (_, changes):
@@ -311,12 +311,12 @@ class SweEnvironment(SubmittingEnvironment):
         return GoldPaths() if isinstance(paths, str) else paths
 
     def _grade_gold(self, task: Task) -> None:
-        """See that gold's state can be graded."""
+        """Check that gold's state can be graded."""
         assert task.verification is not None
         reward_of_run(task.verification, self._gold_run(task))
 
     def _enter_after_gold(self) -> None:
-        """See that the present step can begin after gold's steps."""
+        """Check that the current step can begin after gold's steps."""
         with self._gold_played(self.current_task):
             pass
 
@@ -338,7 +338,7 @@ class SweEnvironment(SubmittingEnvironment):
 
     @contextlib.contextmanager
     def _gold_played(self, task: Task) -> Iterator[tuple[Sandbox, Changes]]:
-        """Play gold up to the present step in a sandbox of its own, and yield what it changes."""
+        """Play gold up to the current step in a sandbox of its own; yield that and its changes."""
         sandbox = self.provider.acquire(self.spec(task, self.provider))
         try:
             self.prepare(sandbox, task)
@@ -362,7 +362,7 @@ class SweEnvironment(SubmittingEnvironment):
 
 
 def _try_equipment(environment: SweEnvironment, fields: SweFields) -> None:
-    """See, before the agent acts, that its folder of skills is there and its MCP servers start."""
+    """Check, before the agent acts, that its folder of skills exists and its MCP servers start."""
     if fields.skills:
         text = f"test -d {shlex.quote(fields.skills)}"
         test = Command(text, "/", _SKILLS_TIMEOUT, "", False)
@@ -372,12 +372,12 @@ def _try_equipment(environment: SweEnvironment, fields: SweFields) -> None:
 
 
 def _is_fresh(task: Task) -> bool:
-    """Whether the tests run in a sandbox that the agent never had."""
+    """Whether the tests run in a sandbox in which the agent never acted."""
     return task.verification is None or task.verification.place == "fresh"
 
 
 def _explained(reward: Reward, left_out: Sequence[str]) -> Reward:
-    """Name what was not tested, where the reward is not full."""
+    """Add what was not tested to the reason of a reward that is not full."""
     if not left_out or reward.value >= 1.0:
         return reward
     names = ", ".join(left_out[:3]) + (", ..." if len(left_out) > 3 else "")
@@ -385,12 +385,12 @@ def _explained(reward: Reward, left_out: Sequence[str]) -> Reward:
 
 
 def _follows(spec: SandboxSpec, provider: SandboxProvider) -> bool:
-    """Whether a verifier has to be on the host of the agent's sandbox, which may be any."""
+    """Whether a verifier has to be on the host of the agent's sandbox, which is not known yet."""
     return spec.joins and provider.hosts > 1
 
 
 def _collect(sandbox: Sandbox, task: Task) -> None:
-    """Run what the task wants to be run where the agent was; it may fail."""
+    """Run the task's commands in the agent's sandbox before the verification; they may fail."""
     assert task.verification is not None
     for hook in task.verification.collect:
         if not hook.service:
@@ -399,7 +399,7 @@ def _collect(sandbox: Sandbox, task: Task) -> None:
 
 
 def _collect_from_services(sandbox: Sandbox, task: Task) -> None:
-    """Run what the task wants to be run in services; it may fail."""
+    """Run the task's commands in services before the verification; they may fail."""
     assert task.verification is not None
     for hook in task.verification.collect:
         if hook.service:

@@ -1,4 +1,4 @@
-"""Several submissions in one episode: after one that fails, the agent sees why, and goes on."""
+"""Several submissions in one episode: after a failed one, the agent sees why, and goes on."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["SubmittingEnvironment"]
 class SubmittingEnvironment(ShellEnvironment):
     """A shell whose tasks may let their agent submit several times.
 
-    Each submission but the last, and each handing back, is graded. One that fails is a turn with
-    what the tests printed as its observation. The last grading gives the reward.
+    Each submission but the last, and each handing back, is graded. A failed one is a turn, whose
+    observation is what the tests printed. The last grading gives the reward.
 
     Attributes:
-        test_output: what the tests printed in the last grading; empty where they could not be run.
+        test_output: what the tests printed in the last grading; empty if they could not run.
     """
 
     test_output = ""
@@ -29,23 +29,23 @@ class SubmittingEnvironment(ShellEnvironment):
     def start(self, task: Task) -> None:
         """Start the episode's sandboxes."""
         self._max_submissions = SweFields.of(task).submissions
-        self._failures: list[Reward] = []  # those of the submissions so far
+        self._failures: list[Reward] = []  # of the failed submissions so far
         super().start(task)
 
     @abc.abstractmethod
     def grade_early(self) -> Reward:
-        """Grade the present state, with which the agent may go on; sets :attr:`test_output`."""
+        """Grade the current state, from which the agent may go on; sets :attr:`test_output`."""
 
     @property
     def may_submit_again(self) -> bool:
-        """Whether a submission that fails is answered by what its tests printed."""
+        """Whether a failed submission returns the output of its tests, and the episode goes on."""
         return self._remaining_submissions > 1 and not self.over
 
     @property
     def submissions(self) -> int:
-        """How many submissions were graded; 0 where the task allows only one.
+        """How many submissions were graded; 0 if the task allows only one.
 
-        The end of an episode is one, unless nothing was done since a submission that failed.
+        The end of an episode counts as one, unless nothing was done since a failed submission.
         """
         if self._max_submissions == 1:
             return 0
@@ -54,14 +54,14 @@ class SubmittingEnvironment(ShellEnvironment):
         return len(self._failures) + is_last
 
     def answer(self, message: str) -> str | None:
-        """Return what the user says or, where there is none, what the tests print."""
+        """Return the user's reply or, if there is no user, what the tests print."""
         if self.has_user or not self.may_submit_again:
             return super().answer(message)
         observation, _, terminated, truncated, _ = self.submit()
         return None if terminated or truncated else str(observation)
 
     def handle_submission(self, action: str, answer: str | None) -> StepResult:
-        """End the episode, or let the agent go on after a submission that fails."""
+        """End the episode, or let the agent go on after a failed submission."""
         if not self.may_submit_again:
             return super().handle_submission(action, answer)
         with self.phases.timed("tests"):
@@ -71,7 +71,7 @@ class SubmittingEnvironment(ShellEnvironment):
             return super().handle_submission(action, None)
 
         def show(_: str) -> Observation:
-            self.episode.latest = reward  # nothing is run, so this is still the state's
+            self.episode.latest = reward  # nothing ran, so the state keeps this reward
             self._failures.append(reward)
             return Observation(self._describe(reward), executed=False)
 

@@ -1,7 +1,7 @@
-"""The verifier: takes what an agent left into a sandbox that it never had, and runs tests there.
+"""The verifier brings what an agent left into a sandbox in which it never acted, and tests it.
 
-Where it is asked for, tests run in the agent's own sandbox instead, and nothing is taken. Tests,
-and what else grading needs, are brought only after what the agent left.
+If a task asks for it, tests run in the agent's own sandbox instead, and nothing is brought. Tests
+and other files for grading are brought only after what the agent left.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ __all__ = ["Verifier", "verifier_spec"]
 
 _REWARDS = ("reward.json", "reward.txt")
 _MAX_OUTPUT = 64 * 1024**2  # bytes that tests may print
-_MAX_ARGUMENT = 100_000  # bytes; Linux takes 128 KiB
+_MAX_ARGUMENT = 100_000  # bytes; Linux allows 128 KiB
 
 
 def verifier_spec(
     spec: SandboxSpec, task: Task, provider: SandboxProvider, host: str = ""
 ) -> SandboxSpec:
-    """Return a verifier's sandbox: like the agent's, or of an image of its own; root's.
+    """Return a verifier's sandbox: like the agent's, or with its own image; it runs as root.
 
     Args:
         spec: the agent's sandbox.
         task: the task, which has a verification.
         provider: where sandboxes come from.
-        host: the host that the agent's sandbox is on, as only there its services are reached.
+        host: the host of the agent's sandbox, because its services can be reached only there.
     """
     verification = task.verification
     assert verification is not None
@@ -66,14 +66,14 @@ def verifier_spec(
 
 
 def _first_services(services: Services, task: Task) -> Services:
-    """Return the services that a verifier needs to come into the task's first state.
+    """Return the services that a verifier needs for the task's first state.
 
-    They end before the tests run, which reach those of the agent's sandbox.
+    They end before the tests run, which use the services of the agent's sandbox.
     """
     verification = task.verification
     if verification is not None and verification.image is not None:
         return Services()
-    services = replace(services, read_only=())  # to get there what services have left
+    services = replace(services, read_only=())  # to bring what services have left there
     return services if task.setup or services.volumes else replace(services, machines=())
 
 
@@ -83,12 +83,12 @@ class Verifier:
     Args:
         sandbox: a fresh sandbox in the task's first state.
         task: the task, which has a verification.
-        carrying: decides what of the end state is carried.
-        index: the index of the repository in its first state; without it, it is read when it is
+        carrying: decides which parts of the end state are carried.
+        index: the index of the repository in its first state; if None, it is read when it is
             needed.
 
     Attributes:
-        end_state: what is brought of the agent's sandbox.
+        end_state: the end state that is brought from the agent's sandbox.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Verifier:
         )
         if verification.kit is not None and not verification.fetches:
             script = settings() + script
-        if verification.place != "shell":  # there, the agent's directory is that of the tests
+        if verification.place != "shell":  # in the agent's shell, tests run in its directory
             workdir = verification.workdir or task.workdir
             script += f"cd -- {shlex.quote(workdir)} || exit\n"
         script += command
@@ -159,7 +159,7 @@ class Verifier:
         )
 
     def _ran(self, action: str) -> TestRun:
-        """Run the tests: in the shell that there is, or next to it, as it is not to be trusted."""
+        """Run the tests in the sandbox's shell, or outside of it if it cannot be trusted."""
         place, timeout = self._verification.place, self._verification.timeout
         if place == "agents":
             try:
@@ -168,7 +168,7 @@ class Verifier:
                 raise UngradableState(f"the tests did not end well: {failed}") from None
             return TestRun(status, "itself", output.decode("utf-8", "replace"))
         execution = self._sandbox.run(action, timeout)
-        # What still runs could write another report while this one is read.
+        # A process that still runs could write another report while this one is read.
         if place == "fresh" and self._verification.report:
             self._sandbox.halt()
         log = execution.output.decode("utf-8", "replace")
@@ -204,7 +204,7 @@ class Verifier:
             )
 
     def _reports(self) -> list[str]:
-        """Return the files that the tests are to write."""
+        """Return the files that the tests have to write."""
         report, parser = self._verification.report, self._verification.parser
         names = _REWARDS if parser == "reward" else ("",)
         return [self._at(posixpath.join(report, name)) for name in names] if report else []
