@@ -1,8 +1,8 @@
-"""Rewrites an ordered query so that it shows what it orders by, and what its LIMIT leaves out.
+"""Rewrite an ordered query so that it shows what it orders by, and what its LIMIT leaves out.
 
-The strict reward must know which rows of gold's result are tied. This adds the keys of ORDER BY as
-columns at the end, where they are not in the result already, and takes LIMIT away. There is no
-grammar here: the rewritten query is only used when its result agrees with the original's.
+The strict reward must know which rows of gold's result are tied. This module adds the keys of ORDER
+BY as columns at the end, unless they are in the result already, and removes LIMIT. It does not
+parse SQL's grammar: the rewritten query is only used if its result agrees with the original's.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Ordered:
 
     Attributes:
         text: the query: the original's columns, then the keys that are not among them.
-        keys: where in its rows each key of ORDER BY is, the first key first.
+        keys: the index of each key of ORDER BY in the query's rows, in order.
         start: how many rows the original skips.
-        limit: how many rows the original gives at most, or None.
-        distinct: the original gives every row once, which a further column may change.
-        ranked: the same query with one more column, the engine's rank of each row; empty where it
-            cannot have one.
+        limit: how many rows the original returns at most; None for no limit.
+        distinct: the original removes duplicate rows, which an additional column may change.
+        ranked: the same query with one more column, the engine's rank of each row; empty if that is
+            not possible.
     """
 
     text: str
@@ -41,7 +41,7 @@ class Ordered:
 
 
 def show_order(statement: Statement, columns: Sequence[str]) -> Ordered | None:
-    """Return a query that shows how a query orders its rows, or None if it is beyond this module.
+    """Return a query that shows how a query orders its rows; None if it cannot be rewritten.
 
     Args:
         statement: the query; it has an ORDER BY outside of parentheses.
@@ -87,26 +87,26 @@ def show_order(statement: Statement, columns: Sequence[str]) -> Ordered | None:
     distinct = is_word(outer[outer.index(select) + 1], "DISTINCT")
     if any(is_word(token, *_SETS) for token in outer):
         same_query = Ordered(f"{head}{order_by}", tuple(keys), start, limit, distinct)
-        # Each side of a set operation would need the further columns.
+        # Each side of a set operation would need the additional columns.
         return None if hidden else same_query
     clauses = [token for token in outer if token.start > select.start and is_word(token, *_CLAUSES)]
     position = clauses[0].start - inner[0].start
 
     def with_columns(*columns: str) -> str:
         selection = "".join(f", {column}" for column in columns)
-        # On a line of its own, as what stands before may end with a comment.
+        # On a line of its own, because the text before it may end with a comment.
         return f"{head[:position]}\n{selection}\n{head[position:]}{order_by}"
 
     key_columns = [f"({expression})" for expression in hidden]
     by_number = any(len(term) == 1 and term[0].kind == "number" for term in terms)
-    # A window does not take a number for a column: it is a constant there, or refused.
+    # In a window, a number does not mean a column: it is a constant, or is refused.
     ranked = "" if by_number else with_columns(*key_columns, f"DENSE_RANK() OVER ({order_by}\n)")
     query = with_columns(*key_columns) if hidden else f"{head}{order_by}"
     return Ordered(query, tuple(keys), start, limit, distinct, ranked)
 
 
 def _window(tokens: Sequence[Token]) -> tuple[int, int | None] | None:
-    """Read what stands after LIMIT: ``n``, ``n OFFSET m`` or ``m, n``."""
+    """Read what follows LIMIT, ``n``, ``n OFFSET m`` or ``m, n``, as start and limit."""
     texts = [token.text.upper() for token in tokens]
     numbers = [int(text) for text in texts if text.isdecimal()]
     shape = ["n" if text.isdecimal() else text for text in texts]
@@ -120,7 +120,7 @@ def _window(tokens: Sequence[Token]) -> tuple[int, int | None] | None:
 
 
 def _terms(tokens: Sequence[Token], base: int) -> list[list[Token]]:
-    """Split ORDER BY's list at its commas, and leave directions out."""
+    """Split the list of ORDER BY at its commas, and remove directions."""
     terms: list[list[Token]] = [[]]
     for token in tokens:
         if token.text == "," and token.depth == base:
@@ -133,12 +133,12 @@ def _terms(tokens: Sequence[Token], base: int) -> list[list[Token]]:
         if len(term) > 1 and is_word(term[-1], "ASC", "DESC"):
             del term[-1]
         if len(term) == 3 and term[0].kind == "number" and is_word(term[1], "COLLATE"):
-            del term[1:]  # it is the number of a column nevertheless
+            del term[1:]  # it is still the number of a column
     return [term for term in terms if term]
 
 
 def _column(term: Sequence[Token], columns: Sequence[str]) -> int | None:
-    """Return which column of the result a term names, by its number or its name."""
+    """Return the index of the result's column that a term names, by number or by name."""
     if len(term) != 1:
         return None
     text = term[0].text

@@ -1,4 +1,4 @@
-"""What a database engine is: the contract between the sql environment and the engines."""
+"""The contract between the sql environment and the database engines."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Cell: TypeAlias = Any
 """None, bool, int, float, Decimal, str, bytes, or a date, time, datetime or timedelta."""
 
 Ended: TypeAlias = Literal["itself", "timeout", "cancelled"]
-"""How a statement ended: by itself, by the clock, or by the episode being called off."""
+"""How a statement ended: on its own, at its timeout, or because the episode was cancelled."""
 
 
 @dataclass(frozen=True)
 class ResultSet:
-    """The rows of one statement, as the driver gives them.
+    """The rows of one statement, as the driver returns them.
 
     Attributes:
-        columns: their names, which need not be unique.
+        columns: the names of the columns, which need not be unique.
         rows: the rows, in the engine's order.
-        truncated: there were more rows or bytes than were asked for.
+        truncated: there were more rows or bytes than were requested.
     """
 
     columns: tuple[str, ...]
@@ -34,15 +34,16 @@ class ResultSet:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of one statement.
+    """The outcome of one statement.
 
     Attributes:
-        result: its result set, or None if it has none.
-        affected: rows that it inserted, changed or deleted, where the engine counts them.
-        error: the engine's message, or the empty string.
-        code: the engine's number of the error, or None.
+        result: its result set; None if it has none.
+        affected: the number of rows that it inserted, changed or deleted, if the engine counts
+            them.
+        error: the engine's error message; empty for none.
+        code: the engine's number of the error; None for none.
         ended: see :data:`Ended`.
-        lost: the session was lost with the statement, and a new one is in its place.
+        lost: the session was lost with the statement, and a new one replaces it.
         seconds: wall time.
     """
 
@@ -79,9 +80,9 @@ class State:
         others: everything else by kind and name, such as ``view recent``: views, triggers,
             indexes, routines and keys, with their definitions in a form that does not depend on
             how they were typed.
-        uncommitted: a transaction was open, whose work is not in it.
-        unreadable: why nothing of it could be read, in the time and the room that there is for it;
-            empty if it could.
+        uncommitted: a transaction was open; its work is not in the state.
+        unreadable: why the state could not be read within the limits of time and size; empty if it
+            could.
     """
 
     tables: Mapping[str, Table] = field(default_factory=dict)
@@ -101,45 +102,45 @@ class Session(Protocol):
         """The Docker host of its server; empty for this machine."""
 
     def execute(self, statement: str, timeout: float, *, max_rows: int, max_bytes: int) -> Answer:
-        """Run one statement; it is stopped, and its work undone, after ``timeout`` seconds.
+        """Run one statement; after ``timeout`` seconds, stop it and undo its work.
 
         Args:
             statement: one statement.
             timeout: seconds.
-            max_rows: rows that are fetched at most.
-            max_bytes: bytes of cells that are fetched at most.
+            max_rows: the most rows that are fetched.
+            max_bytes: the most bytes of cells that are fetched.
         """
 
     def state(self) -> State:
-        """Return the committed state of the whole database; works after ``interrupt`` too.
+        """Return the committed state of the whole database; also works after ``interrupt``.
 
         It takes at most half a minute, and :meth:`abandon` ends it.
         """
 
     def interrupt(self) -> None:
-        """End the running statement from another thread; later ones are not run.
+        """End the running statement from another thread.
 
-        They are answered as ``cancelled``.
+        Later statements do not run; their answers are ``cancelled``.
         """
 
     def abandon(self) -> None:
-        """End what is being read from another thread; the session can only be closed then."""
+        """End a reading of the state from another thread; then the session can only be closed."""
 
     def close(self) -> None:
         """End the session; may be called twice, never raises."""
 
 
 class Engine(Protocol):
-    """Opens sessions; one for each engine and process."""
+    """Opens sessions; a process has one instance for each engine."""
 
     def session(self, database: Database, *, writes: bool, limits: Limits) -> Session:
         """Open a session on a database.
 
         Args:
             database: the database.
-            writes: the session may change the database, and has one to itself; else it may only
-                query, and make temporary tables.
-            limits: the task's limits, as far as they can be held for one session.
+            writes: the session may change the database, of which it has its own copy. Otherwise it
+                may only query, and create temporary tables.
+            limits: the task's limits, as far as they can be enforced for one session.
 
         Raises:
             TaskError: the database cannot be made.

@@ -1,8 +1,8 @@
-"""A short scan of SQL text: where statements end, what they begin with, whether they order.
+"""A simple scanner of SQL text: where statements end, what they begin with, whether they order.
 
-It knows words, strings, quoted names, comments and parentheses of SQLite and MySQL, and no
-grammar beyond that: engines say what is valid. Nothing is run or opened here. What it says of a
-statement is never relied on for safety; engines enforce what a session may do.
+It recognises words, strings, quoted names, comments and parentheses of SQLite and MySQL, but no
+grammar beyond that: engines decide what is valid. Nothing is run or opened here. Safety never
+depends on its results, because engines enforce what a session may do.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _COMMON = r"""
   | (?P<word>[^\W\d][\w$]*)
   | (?P<mark>.)
 """
-# Strings and comments that do not end go on to the end of the text. Each pattern is written so that
-# it takes linear time, whatever an agent sends.
+# Strings and comments that do not end extend to the end of the text. Each pattern is written so
+# that it takes linear time, whatever an agent sends.
 _SQLITE = re.compile(
     r"""
     (?P<space>\s+ | --[^\n]* | /\*.*?(?:\*/|\Z))
@@ -59,7 +59,7 @@ _MYSQL = re.compile(
 _PATTERNS = {"sqlite": _SQLITE, "mysql": _MYSQL}
 _CONDITIONAL = re.compile(r"/\*!\d*\s*(\w*)")
 
-_MAX_DEPTH = 8  # parentheses around a whole statement that are looked through
+_MAX_DEPTH = 8  # parentheses around a whole statement that are skipped
 
 _QUERIES = {"SELECT", "VALUES", "TABLE", "EXPLAIN", "SHOW", "DESCRIBE", "DESC", "HELP"}
 _SESSION = {"USE", "SET", "BEGIN", "START", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE"}
@@ -75,9 +75,9 @@ class Token(NamedTuple):
     Attributes:
         kind: a word, a quoted name, a string, a number, one character of punctuation, or one of
             MySQL's conditional comments.
-        text: as it is written.
-        start: where it starts in the text that was scanned.
-        depth: how many parentheses it stands in; a parenthesis itself counts as outside.
+        text: the text as it is written.
+        start: its position in the scanned text.
+        depth: the number of parentheses that it is in; a parenthesis itself counts as outside.
     """
 
     kind: Kind
@@ -87,12 +87,12 @@ class Token(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where it ends in the text that was scanned."""
+        """The position after it in the scanned text."""
         return self.start + len(self.text)
 
 
 def is_word(token: Token, *words: str) -> bool:
-    """Whether a token is one of some words, which are given in capitals."""
+    """Whether a token is one of the given words, which are in capitals."""
     return token.kind == "word" and token.text.upper() in words
 
 
@@ -102,7 +102,7 @@ def unquoted(name: str) -> str:
 
 
 def normalised(tokens: Iterable[Token]) -> str:
-    """Write tokens with one space between them, words in capitals and names without quotes."""
+    """Join tokens with single spaces, with words in capitals and names without quotes."""
     texts = []
     for token in tokens:
         text = unquoted(token.text) if token.kind == "name" else token.text
@@ -111,13 +111,13 @@ def normalised(tokens: Iterable[Token]) -> str:
 
 
 class Definitions:
-    """Writes definitions in one form, as far as that is done in a second or two.
+    """Normalises definitions, up to an amount that takes a second or two.
 
     Args:
-        dialect: what they are written in.
+        dialect: the dialect of the definitions.
 
     Attributes:
-        remaining: characters that are still written; below 0 when there were more.
+        remaining: how many characters may still be normalised; below 0 if there were more.
     """
 
     def __init__(self, dialect: Dialect) -> None:
@@ -125,12 +125,12 @@ class Definitions:
         self._dialect = dialect
 
     def tokens(self, sql: str) -> list[Token]:
-        """Return the tokens of a definition; none where there are too many definitions."""
+        """Return the tokens of a definition; none if the definitions are too long."""
         self.remaining -= len(sql)
         return list(scan(sql, self._dialect)) if self.remaining >= 0 else []
 
     def normalised(self, sql: str) -> str:
-        """Return a definition in one form."""
+        """Return a definition in normalised form."""
         return normalised(self.tokens(sql))
 
 
@@ -154,9 +154,9 @@ class Statement:
     """One statement.
 
     Attributes:
-        text: from its first token to its last, without the semicolon.
-        tokens: its tokens; their places count from the start of ``text``.
-        line: the line that it starts on in the text that was split, from 1.
+        text: its text from the first token to the last, without the semicolon.
+        tokens: its tokens; their positions are relative to ``text``.
+        line: the line on which it starts in the text that was split, counted from 1.
     """
 
     text: str
@@ -178,7 +178,7 @@ class Statement:
 
     @cached_property
     def queries(self) -> bool:
-        """Whether it leaves the database as it is, by its words."""
+        """Whether its words show that it does not change the database."""
         words = [t.text.upper() for t in self.tokens if t.kind == "word" and t.depth == 0]
         if self.keyword == "WITH":
             return not _CHANGES & set(words)
@@ -212,12 +212,12 @@ class Statement:
         )
 
 
-@lru_cache(maxsize=32)  # an episode asks for its gold's several times
+@lru_cache(maxsize=32)  # an episode splits its gold several times
 def split(text: str, dialect: Dialect) -> tuple[Statement, ...]:
-    """Split a text into its statements; what holds nothing but comments is none.
+    """Split a text into its statements; a part with only comments is not a statement.
 
-    Bodies of triggers and routines stay whole, and MySQL's ``DELIMITER`` is understood, as the
-    scripts of its tools have it.
+    Bodies of triggers and routines are not split, and MySQL's ``DELIMITER`` is supported, because
+    scripts of its tools use it.
     """
     statements = []
     line, line_offset = 1, 0
@@ -229,7 +229,7 @@ def split(text: str, dialect: Dialect) -> tuple[Statement, ...]:
 
 
 def _moved(tokens: list[Token]) -> tuple[Token, ...]:
-    """Count places and parentheses from a statement's own start."""
+    """Return tokens with positions and depths relative to the start of their statement."""
     depth, first = 0, tokens[0].start
     moved = []
     for token in tokens:
@@ -268,7 +268,7 @@ def _groups(text: str, dialect: Dialect) -> Iterator[list[Token]]:
 
 
 class _Body:
-    """Follows the blocks of a trigger's or a routine's body, in which semicolons do not end it."""
+    """Tracks the blocks of a trigger's or routine's body, where a semicolon does not end it."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -296,7 +296,7 @@ class _Body:
         self._previous_word = word or token.text
 
     def _follow(self, word: str) -> None:
-        # IF() and REPEAT() are functions, too, and a CASE may be an expression.
+        # IF() and REPEAT() are also functions, and a CASE may be an expression.
         begins = self._previous_word in _BEFORE_STATEMENT
         if self._closing:
             self._closing = False

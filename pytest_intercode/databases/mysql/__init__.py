@@ -1,7 +1,7 @@
 """MySQL and MariaDB servers in sandboxes of their own.
 
 Raises:
-    InfrastructureError: what this needs of the extra ``mysql`` is not installed.
+    InfrastructureError: the packages of the extra ``mysql`` are not installed.
 """
 
 from pytest_intercode.errors import InfrastructureError

@@ -1,8 +1,8 @@
-"""The MySQL engine: which session gets which server.
+"""The MySQL engine: assigns servers to sessions.
 
-Sessions that only look share one server for each set of scripts, on which nothing can be changed.
-A session that writes has a server to itself, which is used again only if its binary log shows that
-nothing was changed; the next one is started meanwhile.
+Sessions that only read share a server for each set of scripts, on which nothing can be changed. A
+session that writes has its own server, which is used again only if its binary log shows that
+nothing was changed; the server for the next session is started in advance.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Key = tuple[tuple[Path, ...], Limits]
 
 
 def image_source(scripts: Sequence[Path]) -> ImageSource:
-    """Return where the image of a server comes from that has the databases of some scripts."""
+    """Return the source of the image of a server that has the databases of some scripts."""
     context = tuple(
         (f"scripts/{number:03d}-{script.name}", script) for number, script in enumerate(scripts, 1)
     )
@@ -38,13 +38,13 @@ def image_source(scripts: Sequence[Path]) -> ImageSource:
 
 
 class MySqlEngine:
-    """Opens sessions; one for each process.
+    """Opens sessions; each process has one instance.
 
     Args:
         provider: where images and sandboxes come from.
 
     Raises:
-        InfrastructureError: there is no place for sockets.
+        InfrastructureError: no folder for sockets can be made.
     """
 
     def __init__(self, provider: SandboxProvider) -> None:
@@ -58,7 +58,7 @@ class MySqlEngine:
 
     def session(self, database: Database, *, writes: bool, limits: Limits) -> MySqlSession:
         """Open a session; see :class:`~pytest_intercode.databases.protocol.Engine`."""
-        # The limits on what an action prints and on its processes do not concern a server.
+        # The limits on an action's output and its processes do not apply to a server.
         server_limits = Limits(memory=limits.memory, cpus=limits.cpus, file_size=limits.file_size)
         key = database.scripts, server_limits
         if writes:
@@ -104,7 +104,7 @@ class MySqlEngine:
     # -- sessions that write
 
     def _writer(self, key: _Key, lost: MySqlServer | None) -> tuple[MySqlServer, str]:
-        """Return a server without changes: it was not used, or its use left no trace."""
+        """Return an unchanged server: it was not used, or its use left no trace."""
         if lost is not None:
             raise SandboxError("the MySQL server was lost, and what was written with it")
         with self._lock:

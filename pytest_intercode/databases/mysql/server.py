@@ -1,6 +1,6 @@
 """One MySQL server in a sandbox of its own, reached through a socket in a shared folder.
 
-The sandbox has no network, and its keeper ends it when this process ends, however that happens.
+The sandbox does not have a network. Its keeper ends it when this process ends in any way.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Mode", "MySqlServer"]
 
 Mode = Literal["reading", "writing"]
 
-_MAX_SESSIONS = 200  # of a reading server; each has an account to itself (see load.sh)
+_MAX_SESSIONS = 200  # of a reading server; each one has its own account (see load.sh)
 _INSIDE = "/run/intercode"
 _SOCKET = "mysql.sock"
 _LOG = "/srv/intercode/error.log"
@@ -37,13 +37,13 @@ _START = (
 )
 _RUNS = 'kill -0 "$(cat /srv/intercode/started)"'
 _THREADS = 100  # of the server itself
-_MEMORY = 1024**3  # bytes: for a row of 60 MB it takes half of that besides its own
+_MEMORY = 1024**3  # bytes; a row of 60 MB takes half of that in addition to the server's own
 _START_TIMEOUT = 60.0  # seconds for a server to accept connections
 _ADMIN_TIMEOUT = 30.0  # seconds for a command in its sandbox
-_QUERY_TIMEOUT = 5.0  # seconds for a statement of root's
+_QUERY_TIMEOUT = 5.0  # seconds for a statement that root runs
 _MAX_ANSWER = 16 * 1024**2  # bytes that such a statement may return
 
-# What bumps a counter of AUTO_INCREMENT, even if it fails or is rolled back.
+# Statements that increase a counter of AUTO_INCREMENT, even if they fail or are rolled back.
 _INSERTS = (
     *("Com_insert", "Com_insert_select", "Com_load", "Com_replace", "Com_replace_select"),
     *("Com_update", "Com_update_multi", "Com_call_procedure"),
@@ -56,13 +56,13 @@ class MySqlServer:
     Args:
         provider: where the sandbox comes from.
         image: the image, with the databases in it.
-        limits: what the sandbox may use; its processes and its network are not the task's, and its
-            memory is at least 1 GiB.
-        mode: ``reading``, where nothing can be changed, or ``writing``.
-        folder: a folder for its socket that every account may write to.
+        limits: the limits of the sandbox. Those of processes and network are not the task's, and
+            its memory is at least 1 GiB.
+        mode: ``reading``, in which nothing can be changed, or ``writing``.
+        folder: a folder for its socket, to which every account can write.
 
     Attributes:
-        host: the Docker host that it is on; empty for this machine's own engine.
+        host: its Docker host; empty for this machine's own engine.
 
     Raises:
         SandboxError: it does not start.
@@ -102,7 +102,7 @@ class MySqlServer:
     # -- accounts
 
     def lease(self) -> str:
-        """Return an account for one session, or nothing if there is none."""
+        """Return an account for one session; empty if none is free."""
         if self.mode == "writing":
             return "agent"
         with self._lock:
@@ -117,7 +117,7 @@ class MySqlServer:
                 self._free.sort(reverse=True)
 
     def retire(self) -> None:
-        """Take no further sessions, as one has left something behind."""
+        """Accept no further sessions, because one has left something behind."""
         self._retired = True
 
     @property
@@ -127,22 +127,22 @@ class MySqlServer:
 
     @property
     def spent(self) -> bool:
-        """Whether it takes no further sessions and has none."""
+        """Whether it accepts no further sessions and has none."""
         return self._retired and len(self._free) == _MAX_SESSIONS
 
     def connect(self, user: str, database: str | None, watch: Watch) -> Connection[Cursor]:
         """Open a connection; see :func:`~pytest_intercode.databases.mysql.wire.connect`."""
         return connect(self._path, user, database, watch)
 
-    # -- what we do as root
+    # -- statements as root
 
     def kill(self, connection: int, target: Literal["QUERY", "CONNECTION"]) -> None:
         """End a connection's statement, or the connection."""
-        with contextlib.suppress(*FAILURES):  # it is gone already, or the server is
+        with contextlib.suppress(*FAILURES):  # the connection or the server may be gone already
             self._ask(f"KILL {target} {connection}")
 
     def wait_for_end(self, connection: int, timeout: float = 2.0) -> bool:
-        """Wait until the server has forgotten a connection, with its locks and its work."""
+        """Wait until the server has removed a connection, its locks and its uncommitted work."""
         deadline = time.monotonic() + timeout
         query = f"SELECT 1 FROM information_schema.processlist WHERE id = {connection}"
         while self._ask(query):
@@ -152,7 +152,7 @@ class MySqlServer:
         return True
 
     def databases(self) -> list[str]:
-        """Name the databases that the scripts made."""
+        """Return the names of the databases that the scripts made."""
         own_names = "'mysql', 'sys', 'information_schema', 'performance_schema'"
         rows = self._ask(
             "SELECT schema_name FROM information_schema.schemata "
@@ -163,8 +163,8 @@ class MySqlServer:
     def unchanged(self) -> bool:
         """Whether nothing was changed since the start; no session may be open.
 
-        An unchanged binary log shows that no row and no schema changed, as accounts have rights on
-        the suite's databases alone. The counters of AUTO_INCREMENT are not in it.
+        An unchanged binary log shows that no row and no schema changed, because accounts only have
+        rights on the suite's databases. Counters of AUTO_INCREMENT are not in the log.
         """
         return self._traces() == self._mark
 
@@ -188,8 +188,8 @@ class MySqlServer:
                         cursor.execute(statement)
                         return cursor.fetchall()
                 except FAILURES:
-                    # A server that ended has closed it, and one that was started since takes a new
-                    # one.
+                    # If the server has ended, the connection is closed; a server that was started
+                    # since accepts a new one.
                     if attempt == 2 or (self._root is not None and self._root.open):
                         raise
                 finally:
@@ -207,7 +207,7 @@ class MySqlServer:
         return False
 
     def restart(self) -> None:
-        """Start the server again if it has died; its databases are as it left them."""
+        """Start the server again if it has died; it keeps its databases."""
         with self._lock:
             try:
                 self._ask("DO 0")
@@ -237,7 +237,7 @@ class MySqlServer:
             time.sleep(0.005)
 
     def _check_start(self) -> None:
-        """See why the server is not there yet."""
+        """Raise an error if the server cannot become available any more."""
         if self._sandbox.admin(_RUNS, _ADMIN_TIMEOUT)[0] != 0:
             raise SandboxError(f"the MySQL server ended while it started. {self._last_log_lines()}")
         inside, _ = self._sandbox.admin(f"test -S {_INSIDE}/{_SOCKET}", _ADMIN_TIMEOUT)

@@ -1,4 +1,4 @@
-"""One session on a MySQL server: statements under the clock, results within bounds."""
+"""One session on a MySQL server: statements with timeouts, results within limits."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pytest_intercode.errors import SandboxBroken, SandboxError, TaskError
 
 __all__ = ["MySqlSession"]
 
-# Bytes of a statement; max_allowed_packet of server.cnf has more.
+# Bytes of a statement; max_allowed_packet in server.cnf is larger.
 _MAX_STATEMENT = 4 * 1024**2 - 1024
 _CHUNK = 256  # rows
-_MAX_ROW = 32 * 1024**2  # bytes beyond a result's own bound, after which nothing more is read
-_SYNC_TIMEOUT = 2.0  # seconds for the server to be ready for the next statement
+_MAX_ROW = 32 * 1024**2  # bytes beyond a result's own limit, after which reading stops
+_SYNC_TIMEOUT = 2.0  # seconds for the server to get ready for the next statement
 _STATELESS = re.compile(
     r"\s*(?:\(\s*)?(?:select|show|desc|describe|explain|with)\b[^@]*", re.I | re.S
 )
@@ -34,8 +34,8 @@ _REFUSALS = (1040, 1045)
 _INTERRUPTED = 1317, "Query execution was interrupted"
 _NEVER_SENT = 2006
 _LOCKED = 1205
-_IN_TRANSACTION = 1  # of the status that comes with an answer
-# After these the server closes the connection: too long a packet, shutdown, killed, idle.
+_IN_TRANSACTION = 1  # a flag of the status that comes with an answer
+# After these, the server closes the connection: shutdown, packet too long, killed, idle.
 _CLOSING = (1053, 1153, 1927, 4031)
 _LOST = 2013, "Lost connection to MySQL server during query"
 
@@ -44,18 +44,18 @@ Release = Callable[[MySqlServer, str, "set[int]"], None]
 
 
 class MySqlSession:
-    """A connection under an account that no other session has.
+    """A connection with an account that no other session uses.
 
     Args:
-        find: returns a server and an account on it; called again, with the server, when the
+        find: returns a server and an account on it. It is called again, with the server, when the
             server is lost.
         database: the database that the session starts in.
         release: called at the end with the server, the account, and the connections that must have
-            ended before the next session, as they may still hold locks.
+            ended before the next session, because they may still hold locks.
 
     Raises:
         TaskError: there is no such database.
-        SandboxError: no server can be had.
+        SandboxError: no server is available.
     """
 
     def __init__(self, find: Find, database: str, release: Release) -> None:
@@ -67,10 +67,10 @@ class MySqlSession:
         self._ids: set[int] = set()
         self._interrupted = False
         self._closed = False
-        self._holds = False  # variables, a transaction, another database: what a loss would take
+        self._holds = False  # it has state to lose: variables, a transaction, another database
         self._watch = Watch(self._kill)
         self._abandoned = False
-        self._reading: Watch | None = None  # of the state that is being read
+        self._reading: Watch | None = None  # of a reading of the state
         self._server, self._account = find(None)
         try:
             self._connect()
@@ -88,8 +88,8 @@ class MySqlSession:
     def execute(self, statement: str, timeout: float, *, max_rows: int, max_bytes: int) -> Answer:
         """Run one statement; see :class:`~pytest_intercode.databases.protocol.Session`.
 
-        A statement that is stopped after its time has no result, whatever the server says: an
-        interrupted ``SLEEP`` calls itself successful.
+        A statement that is stopped at its timeout has no result, whatever the server reports: an
+        interrupted ``SLEEP`` reports success.
         """
         began = time.monotonic()
         facts: dict[str, Any]
@@ -102,15 +102,15 @@ class MySqlSession:
             facts = self._execute(statement, timeout, max_rows, max_bytes)
             reads = not had_state and _STATELESS.fullmatch(statement) is not None
             if facts.get("code") == _NEVER_SENT or (reads and self._lost_its_sandbox(facts)):
-                # The server ended between two statements: another session ended it. Or somebody
-                # has killed its sandbox, which no statement can, while this one only read.
+                # Another session ended the server between two statements. Or its sandbox was killed
+                # from outside, which no statement can do, while this statement only read.
                 facts = self._execute(statement, timeout, max_rows, max_bytes)
-                # What the session held went with the connection before this one.
+                # The state of the session was lost with the previous connection.
                 facts["lost"] = facts["lost"] or had_state
         return Answer(seconds=time.monotonic() - began, **facts)
 
     def _lost_its_sandbox(self, facts: dict[str, Any]) -> bool:
-        """Whether the sandbox of a server that others share has ended under a statement."""
+        """Whether the sandbox of a shared server has ended during a statement."""
         ended_itself = facts.get("ended", "itself") == "itself"
         connection_lost = ended_itself and facts.get("code") == _LOST[0]
         return connection_lost and self._server.mode == "reading" and self._server.gone()
@@ -120,7 +120,7 @@ class MySqlSession:
     ) -> dict[str, Any]:
         connection = self._connected()
         if "lock" in statement.lower():
-            self._ids.add(self._id)  # GET_LOCK: it must be gone before the next session begins
+            self._ids.add(self._id)  # GET_LOCK: its connection must end before the next session
         if self._id in self._ids or not _STATELESS.fullmatch(statement):
             self._holds = True
         facts: dict[str, Any] = {}
@@ -134,7 +134,7 @@ class MySqlSession:
             else:
                 facts["result"] = self._fetch(cursor, max_rows, max_bytes)
             if not watch.stopped:
-                while cursor.nextset():  # a routine's further results
+                while cursor.nextset():  # additional results of a routine
                     while cursor.fetchmany(_CHUNK):
                         pass
         except MySQLError as problem:
@@ -143,13 +143,13 @@ class MySqlSession:
             facts["error"] = "the result is not in utf8mb4, which this client reads"
             watch.stop()
         except (OSError, ValueError, LookupError, RuntimeError):
-            facts["code"], facts["error"] = _LOST  # the answer breaks the protocol
+            facts["code"], facts["error"] = _LOST  # the answer violates the protocol
             connection.close()
         is_lost = not self._settle(connection, cursor, facts.get("code"))
         watch.end()
         if watch.flooded:
             facts = {"error": f"the result has a row that is too large ({watch.received} bytes)"}
-        if watch.reason:  # an interrupted SLEEP calls itself successful
+        if watch.reason:  # an interrupted SLEEP reports success
             error = facts.get("error") or _INTERRUPTED[1]
             facts = {"ended": watch.reason, "code": facts.get("code"), "error": error}
         if is_lost:
@@ -159,7 +159,7 @@ class MySqlSession:
         return {**facts, "lost": is_lost}
 
     def _fetch(self, cursor: SSCursor, max_rows: int, max_bytes: int) -> ResultSet:
-        """Read a result, as far as it is within its bounds."""
+        """Read a result up to its limits."""
         columns = tuple(str(column[0]) for column in cursor.description)
         rows: list[tuple[Cell, ...]] = []
         measured_rows = size = 0
@@ -167,7 +167,7 @@ class MySqlSession:
         while not truncated and (row := cursor.fetchone()) is not None:
             rows.append(row)
             truncated = len(rows) > max_rows
-            if self._watch.received > max_bytes:  # else the cells cannot be more
+            if self._watch.received > max_bytes:  # otherwise the cells cannot exceed the limit
                 size += sum(_size(cell) for row in rows[measured_rows:] for cell in row)
                 measured_rows = len(rows)
                 truncated = truncated or size > max_bytes
@@ -177,15 +177,15 @@ class MySqlSession:
         return ResultSet(columns, tuple(rows), truncated)
 
     def _settle(self, connection: Connection[Any], cursor: SSCursor, code: int | None) -> bool:
-        """Read what is left of an answer; return whether the connection can still be used."""
+        """Read the rest of an answer; return whether the connection can still be used."""
         if connection.open:
-            with contextlib.suppress(*FAILURES):  # it was interrupted, as it should be
+            with contextlib.suppress(*FAILURES):  # as expected if the statement was interrupted
                 cursor.close()
         result = getattr(cursor, "_result", None)
         if result is not None:
-            result.unbuffered_active = False  # else it would go on reading when it is collected
+            result.unbuffered_active = False  # or it would go on reading when garbage-collected
         if connection.open and (self._watch.stopped or code in _CLOSING):
-            # A kill that came too late for its statement would hit the next one.
+            # A kill that came too late for its statement would end the next one.
             for _ in range(3):
                 self._watch.extend(_SYNC_TIMEOUT)
                 try:
@@ -211,10 +211,10 @@ class MySqlSession:
         return self._connection
 
     def _restart_server(self) -> None:
-        """Have the server started again if it has died, or take another.
+        """Start the server again if it has died, or take another one.
 
         Raises:
-            SandboxBroken: it is the session's own, which has kept it from starting.
+            SandboxBroken: it is the session's own server, and the session keeps it from starting.
             SandboxError: what was written is lost with the server's sandbox.
         """
         try:
@@ -233,10 +233,10 @@ class MySqlSession:
                 break
             except FAILURES as error:
                 code, message = _code_and_message(error)
-                if code in _NO_DATABASE and self._id and database is not None:  # it dropped it
+                if code in _NO_DATABASE and self._id and database is not None:  # it was dropped
                     database = None
                     continue
-                # Before the first connection, so nobody can have dropped it.
+                # Before the first connection, no session can have dropped it.
                 if code in _NO_DATABASE and not self._id:
                     raise TaskError(
                         f"the scripts make no database {self._database!r}; they make: "
@@ -244,11 +244,11 @@ class MySqlSession:
                     ) from None
                 if was_restarted or code in _REFUSALS:
                     reason = f"the MySQL server refuses a session: {message}"
-                    # As its password is another one: the account is the session's own, too.
+                    # For example, the session has changed the password of its own account.
                     if self._id and self._server.mode == "writing" and not self._server.gone():
                         raise SandboxBroken(reason) from None
                     raise SandboxError(reason) from None
-            self._restart_server()  # another session's statement may have been its end
+            self._restart_server()  # another session's statement may have ended it
             was_restarted = True
         self._connection = connection
         self._id = int(connection.thread_id())  # type: ignore[no-untyped-call]
@@ -271,7 +271,7 @@ class MySqlSession:
                     uncommitted=bool(status & _IN_TRANSACTION),
                     on_begin=self._begin_reading,
                 )
-            except TooMuch as error:  #  the server is the session's own, and so is what it does
+            except TooMuch as error:  # the session's own server: the session is to blame
                 return State(unreadable=str(error))
             except FAILURES as error:
                 locked = error.args[:1] == (_LOCKED,)
@@ -294,7 +294,7 @@ class MySqlSession:
             watch.cancel()
 
     def abandon(self) -> None:
-        """End what is being read from another thread."""
+        """End a reading of the state from another thread."""
         self._abandoned = True
         reading = self._reading
         if reading is not None:
@@ -302,7 +302,7 @@ class MySqlSession:
         self.interrupt()
 
     def _unlock(self, connection: Connection[Any]) -> None:
-        """Give up the session's table locks; what it has not committed stays uncommitted."""
+        """Release the session's table locks; its uncommitted work stays uncommitted."""
         if self._interrupted:
             connection.close()
             self._server.wait_for_end(self._id)
@@ -331,7 +331,7 @@ class MySqlSession:
 
 
 def _unsendable(statement: str) -> str:
-    """Say why a statement cannot be sent to a server, or return nothing."""
+    """Return why a statement cannot be sent to a server; empty if it can."""
     if "\0" in statement:
         return "not run: a statement cannot hold a NUL character"
     try:
@@ -344,7 +344,7 @@ def _unsendable(statement: str) -> str:
 
 
 def _code_and_message(problem: Exception) -> tuple[int | None, str]:
-    """Return an error's number and message, as the server words it."""
+    """Return an error's number and the server's message."""
     code, message, *_ = (*problem.args, None, "")
     if isinstance(code, int) and code:
         return code, str(message)

@@ -1,8 +1,8 @@
 """The end state of a MySQL database: rows and definitions, as the server's root sees them.
 
-The agent's session cannot influence it, neither by variables nor by a temporary table that hides
-another. Only what views show is read under the agent's account, as a view may call routines of the
-agent's.
+The agent's session cannot influence the reading, neither by variables nor by a temporary table that
+hides another one. Only the rows of views are read with the agent's account, because a view may call
+routines of the agent.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from pytest_intercode.databases.scan import Definitions
 
 __all__ = ["TooMuch", "read_state"]
 
-_STATE_TIMEOUT = 30.0  # seconds to read all of it
+_STATE_TIMEOUT = 30.0  # seconds to read the whole state
 _VIEW_TIMEOUT = 5.0  # seconds to read one view, which may call routines
 _MAX_ROWS = 200_000  # of one table or view
 _MAX_BYTES = 64 * 1024**2
 _MAX_ALL_ROWS = 1_000_000  # of all tables and views
 _MAX_ALL_BYTES = 256 * 1024**2
-_MAX_WIRE_BYTES = 1024**3  # that the server may send for it
+_MAX_WIRE_BYTES = 1024**3  # that the server may send for the whole state
 
 _Facts = list[dict[str, Any]]
 
 
 class TooMuch(Exception):
-    """A database takes more time or room than there is for it; the message says which."""
+    """A database exceeds the limits of time or size; the message says which."""
 
 
 def read_state(
@@ -45,17 +45,17 @@ def read_state(
     uncommitted: bool,
     on_begin: Callable[[Watch], None],
 ) -> State:
-    """Return the committed state of a database, which the session of an account has used.
+    """Return the committed state of a database that the session of an account has used.
 
     Args:
         server: the server.
         account: the session's account.
         database: the database.
         uncommitted: the session has a transaction open.
-        on_begin: is given what ends the reading from another thread.
+        on_begin: called with the watch that can end the reading from another thread.
 
     Raises:
-        TooMuch: there is more than is read.
+        TooMuch: the state exceeds the limits.
         OSError, pymysql.err.MySQLError: it cannot be read.
     """
     with _connected(server, "root", None) as (root, watch):
@@ -73,7 +73,7 @@ def read_state(
             if watch.flooded:
                 raise TooMuch(f"it holds more than {_MAX_WIRE_BYTES} bytes") from error
             raise
-        except (ValueError, LookupError) as error:  # as a character set that is not of Unicode's
+        except (ValueError, LookupError) as error:  # such as a character set outside of Unicode
             raise TooMuch(f"what it holds cannot be decoded: {error}") from error
 
 
@@ -81,7 +81,7 @@ def read_state(
 def _connected(
     server: MySqlServer, account: str, database: str | None
 ) -> Iterator[tuple[Connection[Any], Watch]]:
-    """Connect to a server under a watch, which has still to begin."""
+    """Connect to a server with a watch, which the caller has to begin."""
     number = 0
     watch = Watch(lambda target: server.kill(number, target))
     connection = server.connect(account, database, watch)
@@ -113,7 +113,7 @@ class _Reader:
         self._deadline = time.monotonic() + _STATE_TIMEOUT
 
     def _count(self, rows: int, size: int) -> None:
-        """Count what is read of tables and views."""
+        """Count rows and bytes of tables and views against the limits."""
         self._rows -= rows
         self._bytes -= size
         if self._rows < 0 or self._bytes < 0:
@@ -143,7 +143,7 @@ class _Reader:
         return State(tables, definitions_by_name, uncommitted)
 
     def _view(self, view: str) -> tuple[tuple[Cell, ...], ...] | None:
-        """Return what a view shows to the agent's account; None if it cannot be read soon."""
+        """Return a view's rows for the agent's account; None if they cannot be read in time."""
         self._count(0, 0)
         try:
             with _connected(self._server, self._account, self._database) as (connection, watch):
@@ -257,13 +257,13 @@ class _Reader:
 
 
 def _declaration(row: Mapping[str, Any]) -> str:
-    """Write a column's declaration, but for the keys that it is in."""
+    """Return a column's declaration, without the keys that it is in."""
     words = [str(row["column_type"])]
     if row["collation_name"]:
         words.append(f"COLLATE {row['collation_name']}")
     if row["is_nullable"] == "NO":
         words.append("NOT NULL")
-    if row["column_default"] not in (None, "NULL"):  # MariaDB spells it out
+    if row["column_default"] not in (None, "NULL"):  # MariaDB writes NULL as text
         words.append(f"DEFAULT {row['column_default']}")
     if row["extra"]:
         words.append(str(row["extra"]))

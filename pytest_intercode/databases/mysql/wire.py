@@ -1,7 +1,7 @@
-"""Connections to a MySQL server: PyMySQL on our own socket, whose every wait is limited.
+"""Connections to a MySQL server: PyMySQL on our own socket, on which every wait has a limit.
 
-PyMySQL waits for an answer as long as the server likes. Here every wait ends in time: a
-:class:`Watch` first has the statement killed, then the connection, and then gives the server up.
+PyMySQL waits for an answer without a limit. Here every wait ends in time: a :class:`Watch` first
+kills the statement, then the connection, and then gives up on the server.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pymysql.err import MySQLError
 __all__ = ["FAILURES", "Kill", "NoAnswer", "Watch", "connect"]
 
 FAILURES = (OSError, MySQLError)
-"""What a statement may raise: the errors of the connection, and those of the server."""
+"""The errors that a statement may raise: those of the connection, and those of the server."""
 
 Kill: TypeAlias = Callable[[Literal["QUERY", "CONNECTION"]], None]
 Reason: TypeAlias = Literal["", "timeout", "cancelled"]
 
-_KILL_TIMEOUT = 2.0  # seconds in which a kill must show
-_POLL_INTERVAL = 0.05  # seconds after which we look whether the statement was cancelled
+_KILL_TIMEOUT = 2.0  # seconds for a kill to take effect
+_POLL_INTERVAL = 0.05  # seconds between two checks whether the statement was cancelled
 _CONNECT_TIMEOUT = 10.0  # seconds
 _SEND_TIMEOUT = 10.0  # seconds
 
@@ -39,13 +39,13 @@ class Watch:
     """The clock of one connection's statements.
 
     Args:
-        kill: ends what the connection is doing, by means of another connection.
+        kill: ends the statement or the connection, through another connection.
 
     Attributes:
-        cancelled: nothing is to be waited for any more.
+        cancelled: the running statement and all later ones are cancelled.
         reason: why the statement was stopped; empty if it was not.
         received: bytes that arrived for the statement.
-        flooded: it sent more than it may, and its connection was killed.
+        flooded: more bytes arrived than allowed, and the connection was killed.
     """
 
     def __init__(self, kill: Kill) -> None:
@@ -55,7 +55,7 @@ class Watch:
         self._on = False
 
     def begin(self, timeout: float, max_bytes: int) -> None:
-        """A statement begins, which has ``timeout`` seconds and may send ``max_bytes`` bytes."""
+        """Begin a statement, which has ``timeout`` seconds and may send ``max_bytes`` bytes."""
         self._due = time.monotonic() + timeout
         self._max_bytes = max_bytes
         self._kills = 0
@@ -69,11 +69,11 @@ class Watch:
         self._due = time.monotonic() + timeout
 
     def end(self) -> None:
-        """The statement is over; nothing is to be read any more."""
+        """End the statement; nothing may be read from now on."""
         self._on = False
 
     def cancel(self) -> None:
-        """End the statement, and all that follow; from another thread."""
+        """Cancel the statement and all that follow, from another thread."""
         self.cancelled = True
 
     @property
@@ -83,11 +83,11 @@ class Watch:
 
     @property
     def killed(self) -> bool:
-        """Whether the connection itself was killed; what it says from then on is its last."""
+        """Whether the connection itself was killed, so that it cannot be used again."""
         return self._kills > 1 or self.flooded
 
     def stop(self) -> None:
-        """End the statement, whose answer has still to be read to its end."""
+        """Stop the statement; the rest of its answer still has to be read."""
         if self._kills == 0:
             self._step()
 
@@ -95,7 +95,7 @@ class Watch:
         """Return the seconds to wait for the server now, after sending a kill if one is due.
 
         Raises:
-            NoAnswer: it had its time, and two kills.
+            NoAnswer: it had its time, and two kills did not help.
         """
         if not self._on:
             raise NoAnswer("the server is not expected to say anything")
@@ -109,10 +109,10 @@ class Watch:
         return min(_POLL_INTERVAL, max(0.001, self._due - instant))
 
     def arrived(self, size: int) -> None:
-        """Count bytes that arrived; for more than the statement may send, kill the connection.
+        """Count bytes that arrived; kill the connection if they exceed the statement's limit.
 
         Raises:
-            OSError: it was killed.
+            OSError: the connection was killed.
         """
         self.received += size
         if self.received > self._max_bytes:
@@ -125,7 +125,7 @@ class Watch:
         if self._kills > 2:
             raise NoAnswer("the server does not answer")
         self._kill("QUERY" if self._kills == 1 else "CONNECTION")
-        # From now on, as a kill itself may have to wait, for another one or a busy server.
+        # Counted from now, because the kill itself may have waited for another or a busy server.
         self._due = time.monotonic() + _KILL_TIMEOUT
 
 
@@ -147,11 +147,11 @@ class _WatchedSocket(socket.socket):
 
 
 def connect(path: Path, user: str, database: str | None, watch: Watch) -> Connection[Cursor]:
-    """Connect to the server behind a socket; a session in the server's own mode begins.
+    """Connect to the server behind a socket; this begins a session in the server's own mode.
 
     Raises:
         OSError: no server listens there.
-        pymysql.err.MySQLError: the server refuses.
+        pymysql.err.MySQLError: the server refuses the connection.
     """
     channel = _WatchedSocket(watch)
     watch.begin(_CONNECT_TIMEOUT, 1 << 20)

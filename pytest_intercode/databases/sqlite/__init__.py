@@ -1,1 +1,1 @@
-"""SQLite: a process of its own for each session."""
+"""SQLite: each session has a process of its own."""

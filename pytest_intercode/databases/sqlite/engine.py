@@ -1,8 +1,8 @@
 """The SQLite engine: every session is a process of its own that holds a copy of the database.
 
-Needs no container and no server. Databases are made once from their scripts and then copied into
-each session's memory; large files that are only read are opened where they are. Sessions leave no
-file behind, and their processes end with this one.
+It does not need a container or a server. Databases are made once from their scripts and then copied
+into each session's memory; large files that are only read are opened in place. Sessions leave no
+files behind, and their processes end with this one.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from pytest_intercode.errors import SandboxError, TaskError
 
 __all__ = ["SqliteEngine"]
 
-_MAX_COPIED_BYTES = 64 * 1024**2  # a file larger than this is not copied where it is only read
+_MAX_COPIED_BYTES = 64 * 1024**2  # a larger file is not copied if it is only read
 _BUILD_TIMEOUT = 120.0  # seconds to make a database, or to copy one
 _BUILD_MEMORY = 2 * 1024**3  # bytes for the process that makes a database
 
 
 _Source: TypeAlias = "tuple[int, bytes]"
-"""What a session starts from: ``IMAGE``, ``SCRIPT``, ``COPY`` or ``FILE``, and its data."""
+"""The source of a session's database: ``IMAGE``, ``SCRIPT``, ``COPY`` or ``FILE``, and its data."""
 
 
 class SqliteEngine:
-    """Starts sessions; one for the process, shared by all episodes."""
+    """Opens sessions; a process has one instance, which all episodes share."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -91,7 +91,7 @@ class SqliteEngine:
             return self._sources[database]
 
     def _build(self, scripts: tuple[Path, ...]) -> _Source:
-        """Make a database from its scripts, in a process that may do no more than an agent's."""
+        """Make a database from its scripts, in a process with the same restrictions as agents'."""
         texts = {path: _text(path) for path in scripts}
         script = "\n;\n".join(texts.values()).encode()
         process = SqliteProcess(self._forks)
@@ -109,7 +109,7 @@ class SqliteEngine:
             process.close()
 
     def _mistake(self, texts: dict[Path, str]) -> str:
-        """Find the statement that a script fails with, and where it is."""
+        """Return the location and error of the statement that fails; empty if none does."""
         process = self._start((SCRIPT, b""), writes=True, memory=_BUILD_MEMORY)
         try:
             for path, text in texts.items():

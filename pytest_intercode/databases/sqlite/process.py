@@ -1,7 +1,7 @@
 """The client's side of the processes that hold one SQLite database each.
 
-Starts them, speaks to them, and says when one is lost. Their answers are parsed with care: an
-agent's SQL runs there.
+It starts them, communicates with them, and reports when one is lost. Their answers are parsed with
+care, because an agent's SQL runs there.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from pytest_intercode.system import platform
 __all__ = ["Lost", "OutOfMemory", "Reply", "SqliteForks", "SqliteProcess"]
 
 _INVALID = "SQLite's process gave an invalid answer"
-_GRACE_PERIOD = 1.0  # seconds that an interrupted statement has, before its process is killed
+_GRACE_PERIOD = 1.0  # seconds for an interrupted statement to end, before its process is killed
 _TRANSFER_TIMEOUT = 60.0  # seconds for an answer that has begun to arrive
-_MAX_OVERHEAD = 64 * 1024**2  # bytes that an answer may be longer than its cells
-_MEMORY_INTERVAL = 0.05  # seconds between two looks at a process's memory
+_MAX_OVERHEAD = 64 * 1024**2  # bytes that an answer may have in addition to its cells
+_MEMORY_INTERVAL = 0.05  # seconds between two checks of a process's memory
 _MEMORY_SLACK = (
     256 * 1024**2
-)  # bytes that it may have on top, as SQLite's own limit is to come first
+)  # additional bytes that it may have, because SQLite's own limit should be reached first
 
 
-# The package's folder comes last in the path, so that nothing in it hides the standard library.
+# The package's folder is last in the path, so that nothing in it hides the standard library.
 _START = (
     "import sys; sys.path.append(sys.argv[3]); "
     "from pytest_intercode.databases.sqlite.worker import main; main()"
 )
-_FORK_TIMEOUT = 30.0  # seconds for a fork to start, or to end once it was killed
+_FORK_TIMEOUT = 30.0  # seconds for a fork to start, or to end after a kill
 
 
 class Lost(Exception):
@@ -66,29 +66,29 @@ class Lost(Exception):
 
 
 class OutOfMemory(Lost):
-    """The process was killed, as it had more memory than it may."""
+    """The process was killed because it used more memory than allowed."""
 
 
 @dataclass(frozen=True)
 class Reply(Answer):
-    """What the process says of one statement; ``in_transaction``: a transaction is open now."""
+    """The process's answer to one statement; ``in_transaction``: a transaction is open now."""
 
     in_transaction: bool = False
 
 
 @dataclass(frozen=True)
 class _Fork:
-    """One process: its id, our ends of its three pipes, and what becomes readable at its end."""
+    """One process: its id, our ends of its three pipes, and its pidfd, readable at its end."""
 
     pid: int
     requests: int
     answers: int
     control: int
-    pidfd: int | None  # macOS has none, nor has Linux before 5.3
+    pidfd: int | None  # macOS and Linux before 5.3 do not have any
 
 
 class SqliteForks:
-    """Starts the processes of an engine, all forked from one that starts with the first."""
+    """Starts the processes of an engine, all forked from one that is started on first use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -97,7 +97,7 @@ class SqliteForks:
         self._closed = False
 
     def start(self) -> _Fork:
-        """Return a new process, or raise SandboxError."""
+        """Start and return a new process, or raise SandboxError."""
         with self._lock:
             if self._closed:
                 raise SandboxError("SQLite has been closed")
@@ -122,9 +122,9 @@ class SqliteForks:
         waiting.poll(_FORK_TIMEOUT * 1000)
 
     def _have_killed(self, fork: _Fork) -> None:
-        """Have the forking process kill one; only its parent knows that it still has its id.
+        """Let the forking process kill one: only its parent knows that the id is still its own.
 
-        Where the forking process is gone, the other one ends by itself.
+        If the forking process is gone, the other one ends on its own.
         """
         with self._lock, contextlib.suppress(OSError):
             if self._socket is not None:
@@ -132,9 +132,9 @@ class SqliteForks:
                 self._socket.recv(8)
 
     def end(self, fork: _Fork) -> None:
-        """Close the pipes of a process that was killed, and let go of its id."""
+        """Close the pipes of a process that was killed, and reap it."""
         with self._lock, contextlib.suppress(OSError):
-            # Without a pidfd, it was reaped as it was killed.
+            # Without a pidfd, the kill has already reaped it.
             if self._socket is not None and fork.pidfd is not None:
                 self._socket.sendall(b"R" + fork.pid.to_bytes(8, "little"))
         for number in (fork.requests, fork.answers, fork.control, fork.pidfd):
@@ -182,16 +182,16 @@ class SqliteForks:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=(forker_socket.fileno(),),
-                env={"MALLOC_ARENA_MAX": "1"},  # an arena for each thread would reserve memory
+                env={"MALLOC_ARENA_MAX": "1"},  # one arena per thread would reserve memory
                 cwd="/",
-                start_new_session=True,  # Ctrl-C is for the client, which ends it in its own way
+                start_new_session=True,  # Ctrl-C is only for the client, which ends this process
             )
         client_socket.settimeout(_FORK_TIMEOUT)
         self._socket = client_socket
         return client_socket
 
     def _stop(self) -> str:
-        """End the forking process; return the last line of what it said."""
+        """End the forking process; return the last line of its error output."""
         forker, self._forker = self._forker, None
         channel, self._socket = self._socket, None
         if channel is not None:
@@ -206,7 +206,7 @@ class SqliteForks:
 
 
 class SqliteProcess:
-    """One process; making one raises SandboxError if it cannot be started."""
+    """One process; the constructor raises SandboxError if it cannot be started."""
 
     def __init__(self, forks: SqliteForks) -> None:
         self._forks = forks
@@ -214,7 +214,7 @@ class SqliteProcess:
         self._woken, self._wake = os.pipe()
         self._number = 0
         self.received = 0  # bytes of the last answer
-        self._max_memory: int | None = None  # bytes, where the system does not limit them
+        self._max_memory: int | None = None  # bytes, if the system does not limit them
         self._busy = threading.Lock()
         self._closing = threading.Lock()
         self._closed = False
@@ -225,7 +225,7 @@ class SqliteProcess:
         return self._fork.pid
 
     def open(self, source: int, data: bytes, *, writes: bool, memory: int, timeout: float) -> Reply:
-        """Load a database; ``source`` says what the data are (``IMAGE`` and so on)."""
+        """Load a database; ``source`` is the kind of the data (``IMAGE`` and so on)."""
         reply = self._ask(b"O", OPEN.pack(source, writes, memory), data, timeout, len(data))
         if not MAPPED_PAGES.exists():
             self._max_memory = platform.memory_of(self.pid) + memory + _MEMORY_SLACK
@@ -244,14 +244,14 @@ class SqliteProcess:
 
         Args:
             statement: the statement.
-            timeout: seconds, after which it is interrupted and, if it goes on, killed.
-            max_rows: rows that are fetched at most.
-            max_bytes: bytes of cells that are fetched at most.
-            stoppable: ``interrupt`` ends it.
+            timeout: seconds, after which it is interrupted and, if it does not end, killed.
+            max_rows: the most rows that are fetched.
+            max_bytes: the most bytes of cells that are fetched.
+            stoppable: whether ``interrupt`` ends it.
 
         Raises:
             Lost: the process ended with the statement.
-            UnicodeEncodeError: the statement holds what is not a character.
+            UnicodeEncodeError: the statement holds a lone surrogate.
         """
         header = EXECUTE.pack(timeout, max_rows, max_bytes)
         return self._ask(b"X", header, statement.encode(), timeout, max_bytes, stoppable)
@@ -259,7 +259,7 @@ class SqliteProcess:
     def batch(
         self, statements: Sequence[str], timeout: float, *, max_rows: int, max_bytes: int
     ) -> list[Reply]:
-        """Run several statements without NUL, even if some fail; the limits are for all of them.
+        """Run several statements without NULs, even if some fail; they share the limits.
 
         Raises:
             Lost: the process ended with them.
@@ -293,7 +293,7 @@ class SqliteProcess:
                 return
             self._closed = True
         self._forks.kill(self._fork)
-        with self._busy:  # the kill ends the wait for an answer
+        with self._busy:  # the kill has ended a wait for an answer
             self._forks.end(self._fork)
             for number in (self._woken, self._wake):
                 os.close(number)
@@ -318,7 +318,7 @@ class SqliteProcess:
     def _exchange(
         self, op: bytes, header: bytes, data: bytes, timeout: float, max_bytes: int, stoppable: bool
     ) -> tuple[bytes, Ended]:
-        """Send a request and return its answer's payload."""
+        """Send a request; return the payload of its answer, and how it ended."""
         with self._busy:
             if self._closed:
                 raise Lost("cancelled")
@@ -342,7 +342,7 @@ class SqliteProcess:
                     raise Lost(ending)
                 ending = "cancelled" if self._woken in ready else "timeout"
                 if ending == "cancelled":
-                    # It stays readable, and would end each further wait at once.
+                    # It stays readable, and would immediately end each further wait.
                     waiting.unregister(self._woken)
                 deadline = time.monotonic() + _GRACE_PERIOD
                 with contextlib.suppress(OSError):
@@ -355,7 +355,7 @@ class SqliteProcess:
             return self._receive(length, deadline, ending), ending
 
     def _wait(self, waiting: select.poll, deadline: float) -> dict[int, int]:
-        """Return what is ready before the deadline; meanwhile, watch the process's memory."""
+        """Return what is ready before the deadline, and watch the process's memory until then."""
         while True:
             remaining = max(0.0, deadline - time.monotonic())
             if self._max_memory is None:
@@ -399,13 +399,13 @@ def _decode(answer: bytes, ending: Ended) -> Reply:
     if bool(flags & FAILED) != bool(error):
         raise ValueError("an error without words")
     if not error:
-        ending = "itself"  # it was done before it could be interrupted
+        ending = "itself"  # it was complete before the interrupt
     in_transaction = bool(flags & IN_TRANSACTION)
     return Reply(result, affected, error, code or None, ending, in_transaction=in_transaction)
 
 
 class _Cursor:
-    """Reads an answer from its start to its end, and never past it."""
+    """Reads an answer from its start, and never beyond its end."""
 
     def __init__(self, data: bytes, offset: int) -> None:
         self._data = data

@@ -1,6 +1,6 @@
-"""One SQLite session: a process with its copy of the database, replaced when it has to be killed.
+"""One SQLite session: a process with a copy of the database, which is replaced if it is killed.
 
-What the session committed is remembered as its statements, and repeated in a new process.
+The statements that the session committed are kept, and repeated in a new process.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pytest_intercode.errors import SandboxError
 
 __all__ = ["SqliteSession"]
 
-_REPEAT_TIMEOUT = 60.0  # seconds to repeat what a session changed
+_REPEAT_TIMEOUT = 60.0  # seconds to repeat a session's changes
 _STATE_TIMEOUT = 30.0  # seconds to read the end state
 _TABLE_TIMEOUT = 10.0  # seconds to read its tables, or one view
 _MAX_STATE_ROWS = 1_000_000  # of all tables and views
-_MAX_STATE_BYTES = 256 * 1024**2  # of what the worker answers
+_MAX_STATE_BYTES = 256 * 1024**2  # of the worker's answers
 _ASKING = ("SELECT", "VALUES", "EXPLAIN", "WITH")
 
 
@@ -30,11 +30,11 @@ class SqliteSession:
 
     Args:
         start: returns a process that has loaded the database.
-        writes: the session may change it.
+        writes: the session may change the database.
         on_close: called when the session is closed.
 
     Attributes:
-        host: empty, as its process is on this machine.
+        host: empty, because its process is on this machine.
     """
 
     host = ""
@@ -50,11 +50,11 @@ class SqliteSession:
         self._writes = writes
         self._on_close = on_close
         self._stopped = self._abandoned = False
-        self._committed: list[str] = []  # statements that made what is committed
-        self._pending: list[str] = []  # those of the open transaction
+        self._committed: list[str] = []  # the committed statements
+        self._pending: list[str] = []  # the statements of the open transaction
         self._in_transaction = False
         self._process: SqliteProcess | None = start()
-        self._reading: SqliteProcess | None = None  # a second one that a state is read from
+        self._reading: SqliteProcess | None = None  # a second one, from which a state is read
 
     def execute(self, statement: str, timeout: float, *, max_rows: int, max_bytes: int) -> Answer:
         """Run one statement."""
@@ -77,8 +77,8 @@ class SqliteSession:
     def state(self) -> State:
         """Return the committed state; an open transaction stays open.
 
-        What the agent made may be unreadable: a view without an end, a table that fills the
-        memory. It then is in the state as something that no gold leaves behind.
+        What the agent made may be unreadable: an endless view, a table that fills the memory. The
+        state then shows it as something that no gold leaves behind.
         """
         try:
             process = self._live()
@@ -104,7 +104,7 @@ class SqliteSession:
             process.interrupt()
 
     def abandon(self) -> None:
-        """End what is being read from another thread; nothing is read or repeated any more."""
+        """End a reading from another thread; nothing is read or repeated from now on."""
         self._stopped = self._abandoned = True
         for process in (self._process, self._reading):
             if process is not None:
@@ -126,14 +126,14 @@ class SqliteSession:
         return self._process
 
     def _remember(self, statement: str, reply: Reply) -> None:
-        """Keep what the session changed, so that it can be repeated if the process is lost."""
+        """Record a statement that changed something, to repeat it if the process is lost."""
         self._in_transaction = reply.in_transaction
         if not self._writes:
             return
         scanned = split(statement, "sqlite")[:1]
         keyword = scanned[0].keyword if scanned else ""
         if reply.error and not reply.in_transaction:
-            self._pending.clear()  # SQLite rolls some transactions back by itself
+            self._pending.clear()  # SQLite rolls some transactions back on its own
         only_asks = keyword in _ASKING and scanned[0].queries
         if reply.ended == "itself" and keyword and not only_asks:
             self._pending.append(statement)
@@ -144,7 +144,7 @@ class SqliteSession:
         self._pending.clear()
 
     def _replace(self, lost: Lost) -> str:
-        """Replace a lost process by a new one, and say what the agent has now."""
+        """Replace a lost process by a new one; return a message about what the agent has now."""
         self._live().close()
         self._process = None
         reason = {
@@ -179,10 +179,10 @@ class SqliteSession:
                 raise Lost(reply.ended)
 
     def _check_wanted(self) -> None:
-        """See that no thread has abandoned it before it could end a new process, too.
+        """Check that no thread has abandoned the session while a new process was starting.
 
         Raises:
-            Lost: one has.
+            Lost: a thread has.
         """
         if self._abandoned:
             raise Lost("cancelled")

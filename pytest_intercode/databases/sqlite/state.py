@@ -1,8 +1,8 @@
-"""Reads the state of a whole SQLite database through queries, for tasks that change one.
+"""Read the state of a whole SQLite database through queries, for tasks that change one.
 
-Tables and views are read with their rows; indexes, triggers and constraints as their definitions,
-in a form that does not depend on how they were typed. Everything is named with its schema, so that
-an agent's temporary tables hide nothing.
+Tables and views are read with their rows; indexes, triggers and constraints as definitions, in a
+form that does not depend on how they were typed. All names include the schema, so that an agent's
+temporary tables do not hide anything.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Ask", "read_state"]
 
 
 Ask: TypeAlias = Callable[[Sequence[str]], "list[ResultSet]"]
-"""Runs queries; one that fails gives an empty result that is truncated."""
+"""Runs queries; one that fails has an empty, truncated result."""
 
 
 def read_state(ask: Ask) -> State:
@@ -98,7 +98,7 @@ def _columns(answer: ResultSet) -> tuple[tuple[str, str], ...]:
 
 
 def _affinity(declared: str) -> str:
-    """Return what a declared type means to SQLite (its manual, "Datatypes", 3.1)."""
+    """Return the affinity of a declared type in SQLite (its manual, "Datatypes", 3.1)."""
     declared = declared.upper()
     for affinity, words in (
         ("INTEGER", ("INT",)),
@@ -117,7 +117,7 @@ def _primary(columns: ResultSet) -> list[str]:
 
 
 def _foreign_keys(answer: ResultSet, primary: Mapping[str, list[str]]) -> list[str]:
-    """Return a table's foreign keys; one that names no columns is to the primary key."""
+    """Return a table's foreign keys; one without columns refers to the primary key."""
     keys: dict[Cell, list[tuple[Cell, ...]]] = {}
     for number, place, target, column, target_column, on_update, on_delete, *_rest in answer.rows:
         if target_column is None:
@@ -127,7 +127,7 @@ def _foreign_keys(answer: ResultSet, primary: Mapping[str, list[str]]) -> list[s
 
 
 def _unique(answer: ResultSet) -> list[str]:
-    """Return the indexes that a table's unique columns make."""
+    """Return the indexes that UNIQUE constraints of a table create."""
     return [row[1] for row in answer.rows if row[2] and row[3] == "u"]
 
 

@@ -1,19 +1,19 @@
 """The process that holds one SQLite database in memory, and the one that it is forked from.
 
 What an agent's SQL may do is limited here: by an authorizer, by limits of SQLite, and by limits of
-the system that leave the process no way to open a file, to write one, or to grow. It ends when its
-client ends, even by SIGKILL, and has nothing on disk. Where the system does not limit memory, as on
-macOS, SQLite's own limit is left, and the client, which watches the process's memory.
+the system, with which the process cannot open files, write files, or grow. It ends when its client
+ends, even by SIGKILL, and has nothing on disk. If the system does not limit memory, as on macOS,
+only SQLite's own limit remains, and the client watches the process's memory.
 
-A worker speaks to :mod:`pytest_intercode.databases.sqlite.process` over its standard input and
-output. A request is ``op, number, length`` and its payload; an answer is ``number, length`` and its
-payload. On a pipe of its own comes the number of a request that is to be interrupted.
+A worker communicates with :mod:`pytest_intercode.databases.sqlite.process` over its standard input
+and output. A request is ``op, number, length`` and its payload; an answer is ``number, length`` and
+its payload. The number of a request to interrupt comes on a separate pipe.
 
-Starting Python takes ten times as long as forking a process that has imported what is needed. So
+Starting Python takes ten times as long as forking a process that has imported all it needs. So
 :func:`main` serves forks over a socket: ``F`` comes with the three pipes of a worker, and is
 answered with its process id; ``R`` and an id reaps one that has ended; ``K`` and an id kills one,
 reaps it and is answered with the id, for systems where a process cannot be killed by a descriptor.
-It opens no database, runs no SQL, has one thread, and ends with its client.
+It does not open databases or run SQL, has one thread, and ends with its client.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ IMAGE, SCRIPT, COPY, FILE = range(4)
 HAS_RESULT, TRUNCATED, IN_TRANSACTION, FAILED = 1, 2, 4, 8
 
 MAPPED_PAGES = Path("/proc/self/statm")
-"""How large a process's address space is; where there is no such file, nothing limits it."""
+"""The size of a process's address space; on systems without this file, it is not limited."""
 
 MAX_VALUE = 16 * 1024**2  # bytes of a text or a blob
 MAX_STATEMENT = 1024**2  # bytes
-_HEAP_SLACK = 16 * 1024**2  # bytes on top of a session's memory, for what SQLite needs itself
+_HEAP_SLACK = 16 * 1024**2  # bytes in addition to a session's memory, which SQLite itself needs
 _pidfd_open: Callable[[int], int] | None = getattr(os, "pidfd_open", None)
-_CPU_SLACK = 30  # seconds on top of a statement's own, after which the kernel kills the process
+_CPU_SLACK = 30  # seconds after a statement's own limit, when the kernel kills the process
 
-# LENGTH, SQL_LENGTH, ATTACHED, LIKE_PATTERN_LENGTH, TRIGGER_DEPTH, WORKER_THREADS: Python 3.10 has
-# neither the names nor the function.
+# LENGTH, SQL_LENGTH, ATTACHED, LIKE_PATTERN_LENGTH, TRIGGER_DEPTH, WORKER_THREADS: Python 3.10 does
+# not have the names, nor the function.
 _LIMITS = {0: MAX_VALUE, 1: MAX_STATEMENT, 7: 0, 8: 5000, 10: 100, 11: 0}
 
 
-# SQLite's numbers of what a statement may do; Python 3.10 has no names for some.
+# SQLite's codes of what a statement may do; Python 3.10 does not have names for some of them.
 _INSERT, _UPDATE, _DELETE, _READ, _PRAGMA, _FUNCTION = 18, 23, 9, 20, 19, 31
 _ATTACH, _DETACH, _ALTER, _CREATE_VTABLE = 24, 25, 26, 29
-# BEGIN, SAVEPOINT, SELECT, READ, RECURSIVE, and what makes or drops temporary things.
+# BEGIN, SAVEPOINT, SELECT, READ, RECURSIVE, and creating or dropping temporary objects.
 _HARMLESS = {22, 32, 21, _READ, 33, 3, 4, 5, 6, 12, 13, 14, 15}
 _OK, _DENY = 0, 1
 _DENIALS = ("not authorized", "authorization denied", "prohibited")
@@ -81,19 +81,20 @@ _SETTING = {
 
 
 class Text(bytes):
-    """A text as SQLite has it; a blob is plain ``bytes``. The client decodes it."""
+    """The bytes of a text, which the client decodes; a blob is plain ``bytes``."""
 
 
 class Rules:
-    """What SQL may do, as SQLite asks it while it prepares a statement.
+    """What SQL may do; SQLite asks this while it prepares a statement.
 
     Everything that reaches beyond the session's own database is denied: other files, extensions,
-    most PRAGMAs. A session that only reads may make temporary things, and change nothing else.
+    most PRAGMAs. A session that only reads may create temporary objects, but not change anything
+    else.
 
     Attributes:
         writes: the session may change its database.
-        on_disk: the database is a file of the host's, whose path is not shown.
-        denied: why the last statement was denied; the empty string if it was not.
+        on_disk: the database is a file of the host, whose path is not shown.
+        denied: why the last statement was denied; empty if it was not.
     """
 
     def __init__(self) -> None:
@@ -106,7 +107,7 @@ class Rules:
         return self.denied if any(word in message for word in _DENIALS) and self.denied else message
 
     def authorize(self, action: int, one: Any, two: Any, schema: Any, _: Any) -> int:
-        """Say whether SQLite may do a thing (its manual, "Authorizer Action Codes")."""
+        """Decide whether SQLite may do an action (its manual, "Authorizer Action Codes")."""
         if action in _HARMLESS:
             return _OK
         feature = ""
@@ -128,7 +129,7 @@ class Rules:
         ):
             return _OK
         if action in (_INSERT, _UPDATE, _DELETE) and one == "sqlite_master":
-            return _OK  # SQLite's own doing; where it is not, SQLite refuses by itself
+            return _OK  # SQLite itself does this; it refuses a statement that does
         if self.writes:
             return _OK
         self.denied = "the database is read-only: only queries and temporary tables are allowed"
@@ -157,7 +158,7 @@ class Worker:
     # -- requests
 
     def open(self, payload: bytes) -> bytes:
-        """Load the database; from here on the process can reach nothing else."""
+        """Load the database; after that, the process cannot reach anything else."""
         source, writes, memory = OPEN.unpack_from(payload)
         self.rules.writes = bool(writes) or source == SCRIPT
         data = payload[OPEN.size :]
@@ -168,7 +169,7 @@ class Worker:
         connection = self.connection
         connection.text_factory = Text
         connection.execute("PRAGMA temp_store = MEMORY")
-        # Reads the schema and the seed of random(), as from here on no file can be opened.
+        # Read the schema and the seed of random() now, because no file can be opened later.
         connection.execute("SELECT count(*), random() FROM sqlite_master").fetchall()
         self._limit_heap(memory)
         connection.set_authorizer(self.rules.authorize)
@@ -202,18 +203,18 @@ class Worker:
             self.connection = opened
 
     def _load(self, image: bytes) -> None:
-        if image[18:20] == b"\2\2":  # a log next to the file is expected, and there is none
+        if image[18:20] == b"\2\2":  # SQLite would expect a log next to the file
             image = image[:18] + b"\1\1" + image[20:]
         if image:
             self.connection.deserialize(image)  # type: ignore[attr-defined]  # of Python 3.11
 
     def _limit_heap(self, memory: int) -> None:
-        """Have SQLite allocate no more than so many bytes on top of what it has.
+        """Limit the bytes that SQLite may allocate in addition to what it has.
 
-        Once set, SQLite only lowers this limit; and the authorizer denies the PRAGMA anyway. SQLite
-        before 3.31 does not know it, and one that was compiled not to count its memory ignores it.
-        On Linux it is the second limit: the one of the address space is reached first. That counts
-        what Python has, too, and allows again what the copies of an image in its request occupied.
+        Once set, this limit can only be lowered, and the authorizer denies the PRAGMA anyway.
+        SQLite before 3.31 does not have it, and a build that does not count memory ignores it. On
+        Linux it is the second limit: that of the address space is reached first. That one includes
+        Python's memory, and the space of the copies of an image in the request can be used again.
         """
         loaded = 0
         if not self.rules.on_disk:
@@ -224,11 +225,11 @@ class Worker:
         self.connection.execute(f"PRAGMA hard_heap_limit = {limit}").fetchall()
 
     def _limit(self, memory: int) -> None:
-        """Give up forever what the process no longer needs."""
+        """Permanently give up what the process no longer needs."""
         free = os.open(os.devnull, os.O_RDONLY)
         os.close(free)
         limits = [
-            (resource.RLIMIT_NOFILE, free),  # every number below is taken: nothing can be opened
+            (resource.RLIMIT_NOFILE, free),  # lower numbers are all in use: nothing can be opened
             (resource.RLIMIT_FSIZE, 0),
             (resource.RLIMIT_CORE, 0),
         ]
@@ -238,7 +239,7 @@ class Worker:
             resource.setrlimit(resource_kind, (limit, limit))
 
     def batch(self, payload: bytes) -> bytes:
-        """Run several statements, even if some fail; they share the rows and bytes."""
+        """Run several statements, even if some fail; they share the limits of rows and bytes."""
         seconds, rows, size = EXECUTE.unpack_from(payload)
         blocks = []
         for statement in payload[EXECUTE.size :].split(b"\0"):
@@ -249,11 +250,11 @@ class Worker:
         return b"".join(blocks)
 
     def execute(self, payload: bytes) -> bytes:
-        """Run one statement and fetch its rows, as many as are asked for."""
+        """Run one statement and fetch its rows, up to the limits."""
         seconds, max_rows, max_bytes = EXECUTE.unpack_from(payload)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         limit = int(usage.ru_utime + usage.ru_stime + seconds) + _CPU_SLACK
-        # Only the soft limit, as the next statement raises it again.
+        # Only the soft limit, because the next statement raises it again.
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
         self.rules.denied = ""
         try:
@@ -267,7 +268,7 @@ class Worker:
             return self._failure(error)
 
     def image(self, _: bytes) -> bytes:
-        """Return the database as the bytes of its file; nothing where Python cannot (3.10)."""
+        """Return the database as the bytes of its file; empty if Python cannot do that (3.10)."""
         return self.connection.serialize() if hasattr(self.connection, "serialize") else b""
 
     # -- answers
@@ -323,7 +324,7 @@ def _block(data: bytes) -> bytes:
 
 def _encode(column: tuple[Any, ...], blocks: list[bytes]) -> None:
     """Append a column: the kind of each cell, then the cells of each kind."""
-    # By columns, so that the client unpacks many cells of one kind by one call.
+    # By columns, so that the client unpacks many cells of one kind with one call.
     blocks.append(bytes([_TAGS[cell.__class__] for cell in column]))
     for kind, code in ((int, "q"), (float, "d")):
         numbers = [cell for cell in column if cell.__class__ is kind]
@@ -338,7 +339,7 @@ def _encode(column: tuple[Any, ...], blocks: list[bytes]) -> None:
 
 
 def _count_mapped_bytes() -> int | None:
-    """Return the size of the address space; None where it is neither known nor limited (macOS)."""
+    """Return the size of the address space; None if it is neither known nor limited (macOS)."""
     try:
         return int(MAPPED_PAGES.read_bytes().split()[0]) * resource.getpagesize()
     except FileNotFoundError:
@@ -346,7 +347,7 @@ def _count_mapped_bytes() -> int | None:
 
 
 def _read(size: int) -> bytes:
-    """Read exactly so much; end with the client."""
+    """Read exactly ``size`` bytes; exit when the client has ended."""
     parts = []
     while size:
         part = os.read(0, min(size, 1024**2))
@@ -358,7 +359,7 @@ def _read(size: int) -> bytes:
 
 
 def write_all(pipe: int, *parts: bytes) -> None:
-    """Write all of some parts."""
+    """Write all parts completely."""
     for part in parts:
         view = memoryview(part)
         while view:
@@ -366,9 +367,9 @@ def write_all(pipe: int, *parts: bytes) -> None:
 
 
 def open_pidfd(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when a process ends; None where there is none.
+    """Return a descriptor that becomes readable when a process ends; None if unsupported.
 
-    macOS has none, nor has Linux before 5.3.
+    macOS and Linux before 5.3 do not support it.
     """
     try:
         return None if _pidfd_open is None else _pidfd_open(pid)
@@ -377,7 +378,7 @@ def open_pidfd(pid: int) -> int | None:
 
 
 def _wait(pipe: int, gone: int | None) -> list[int]:
-    """Return which of both can be read; without ``gone`` it may be none, after a second."""
+    """Return which of both are readable; without ``gone``, possibly none after a second."""
     waiting = select.poll()
     for number in (pipe, gone):
         if number is not None:
@@ -388,8 +389,8 @@ def _wait(pipe: int, gone: int | None) -> list[int]:
 def _watch(worker: Worker, control: int, gone: int | None, parent: int) -> None:
     """Interrupt requests on demand, and end with the client, even while the main thread is busy.
 
-    The control pipe ends with the client, unless a child that it forked holds it too; so the client
-    itself is watched as well, or else the parent, which ends with the client.
+    The control pipe ends with the client, unless a child that the client forked holds it, too. So
+    the client itself is watched as well, or else the parent, which ends with the client.
     """
     try:
         while True:
@@ -402,16 +403,16 @@ def _watch(worker: Worker, control: int, gone: int | None, parent: int) -> None:
             if len(message) < 8:
                 return
             while worker.running == int.from_bytes(message, "little"):
-                worker.connection.interrupt()  # without effect between two steps, so again
+                worker.connection.interrupt()  # has no effect between two steps, so repeat it
                 time.sleep(0.005)
     finally:
         os._exit(0)
 
 
 def serve(control: int, gone: int | None, parent: int) -> None:
-    """Answer requests until the client goes; ``gone`` becomes readable when it does.
+    """Answer requests until the client ends; ``gone`` becomes readable when it does.
 
-    ``parent`` is the process that forked this one. It may have ended by now; so nobody asks for it.
+    ``parent`` is the process that forked this one. It is passed, because it may have ended by now.
     """
     worker = Worker()
     _thread.start_new_thread(_watch, (worker, control, gone, parent))
@@ -434,12 +435,12 @@ def serve(control: int, gone: int | None, parent: int) -> None:
 
 
 def main() -> None:
-    """Fork a process for each session until the client goes."""
+    """Fork a process for each session until the client ends."""
     client = int(sys.argv[2])
     channel = socket.socket(fileno=int(sys.argv[1]))
     gone = open_pidfd(client)
     parent = os.getpid()
-    # So that no collection in a fork writes to pages that it shares with this process.
+    # So that garbage collection in a fork does not write to pages shared with this process.
     gc.freeze()
     while os.getppid() == client:
         if channel.fileno() not in _wait(channel.fileno(), gone):
@@ -461,7 +462,7 @@ def main() -> None:
 
 
 def _reap(pid: int, *, kill: bool) -> None:
-    """Wait for the end of a worker; it keeps its id until then, so that no other one is killed."""
+    """Wait for the end of a worker, which keeps its id until then, so no other one is killed."""
     try:
         if kill and os.waitpid(pid, os.WNOHANG)[0] == 0:
             os.kill(pid, signal.SIGKILL)
@@ -469,13 +470,13 @@ def _reap(pid: int, *, kill: bool) -> None:
         elif not kill:
             os.waitpid(pid, 0)
     except ChildProcessError:
-        pass  # it was reaped before, or another forker has made it
+        pass  # it was already reaped, or another forker has made it
 
 
 def _become_worker(channel: socket.socket, pipes: list[int], gone: int | None, parent: int) -> None:
     try:
         channel.close()
-        # The forker has 0 to 2 open, so each of the three numbers is above the targets.
+        # The forker has 0 to 2 open, so the three numbers are above the targets.
         for target, number in enumerate(pipes):
             os.dup2(number, target)
         for number in pipes:
