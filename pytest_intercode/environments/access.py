@@ -372,7 +372,7 @@ def _unpacking() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _attribute_to_agent(action: str) -> Iterator[None]:
-    """Blame the agent for a failure: programs in its sandbox do the work, and may be its own."""
+    """Attribute a failure to the agent: programs in its sandbox do the work, and may be its own."""
     try:
         yield
     except (CommandFailed, SandboxBroken) as error:

@@ -50,7 +50,7 @@ _MAX_FILE_BYTES = 16 * 1024**2  # of the cache file
 
 @contextlib.contextmanager
 def attribute_to_gold() -> Iterator[None]:
-    """Blame gold if a sandbox in which it has acted is broken."""
+    """Attribute it to gold if a sandbox in which gold has acted is broken."""
     try:
         yield
     except (SandboxBroken, CommandFailed) as broken:
@@ -61,7 +61,7 @@ def attribute_to_gold() -> Iterator[None]:
 
 @contextlib.contextmanager
 def attribute_state_to_gold(task: Task, *errors: type[IntercodeError]) -> Iterator[None]:
-    """Blame gold if its end state cannot be graded, which these errors report."""
+    """Attribute it to gold if gold's end state cannot be graded, which these errors report."""
     try:
         yield
     except errors as error:

@@ -270,7 +270,7 @@ class EnvironmentKind:
         return ""
 
     def describe_changed(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-        """Describe how the end states of two runs of gold differ; empty if it is no help."""
+        """Describe how the end states of two runs of gold differ; empty if that does not help."""
         return ""
 
     # -- records

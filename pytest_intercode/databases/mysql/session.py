@@ -271,7 +271,7 @@ class MySqlSession:
                     uncommitted=bool(status & _IN_TRANSACTION),
                     on_begin=self._begin_reading,
                 )
-            except TooMuch as error:  # the session's own server: the session is to blame
+            except TooMuch as error:  # on its own server, the session is the cause
                 return State(unreadable=str(error))
             except FAILURES as error:
                 locked = error.args[:1] == (_LOCKED,)

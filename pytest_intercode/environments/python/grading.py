@@ -209,7 +209,7 @@ class Judge:
             except SandboxError:
                 self.close()
                 self._program = self._provider.background(self._start)
-                # The agent made the answers, so it is to blame if they take two judges too long.
+                # The agent made the answers, so it is at fault if they take two judges too long.
                 results = self._ask(tests, seconds, otherwise='"timed out"')
         return [_verdict(results[number]) for number in range(len(tests))]
 
@@ -219,7 +219,7 @@ class Judge:
         limit = seconds * len(tests) + _GRACE_PERIOD
         try:
             execution, answers = program.ask({"tests": tests, "seconds": seconds}, limit)
-        except SandboxBroken as broken:  # no agent acts there, so none is to blame
+        except SandboxBroken as broken:  # no agent acts there, so none is at fault
             raise SandboxError(str(broken)) from broken
         if execution.ended == "timeout" and otherwise:
             answers = {**dict.fromkeys(range(len(tests)), otherwise), **answers}
