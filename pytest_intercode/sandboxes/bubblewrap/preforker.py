@@ -187,7 +187,7 @@ class Preforker:
         raise_loopback()
 
     def _mount_early(self, root: dict[str, Any]) -> dict[str, Any] | None:
-        """Mount what is probably needed; return None if that fails, which might not matter later."""
+        """Mount what is probably needed; return None if that fails, as it might not matter."""
         try:
             self._mount(root)
         except OSError:
