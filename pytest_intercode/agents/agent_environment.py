@@ -1,7 +1,7 @@
-"""The environment as an agent sees it that drives its episode itself: its turns and its ledger.
+"""The environment as seen by an agent that drives its own episode: its turns and its ledger.
 
-What an agent can do is declared here. An ability that is more than a turn needs one more method, of
-the environments that have it: here ``exec``, and ``run_command`` of ``ShellEnvironment``.
+This module declares what an agent can do. An ability beyond a turn needs a second method, in the
+environments that support it: ``exec`` here calls ``run_command`` of ``ShellEnvironment``.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ Result = TypeVar("Result")
 
 
 ActionKind: TypeAlias = Literal["turn", "command", "copy", "question"]
-"""What an action is: a turn, or what takes none: a command of the agent's own, a copy of files, a
-question to the user."""
+"""A turn, or an action that takes no turn: the agent's own command, a copy of files, a question to
+the user."""
 
-_MAX_LOGGED = 4000  # characters of a command's output that the trajectory keeps
+_MAX_LOGGED = 4000  # characters of a command's output that are kept in the trajectory
 
 
 class _Episode(Protocol):
@@ -57,7 +57,7 @@ class _Episode(Protocol):
 
     @property
     def is_answered(self) -> bool:
-        """Whether handing back may lead to a reply."""
+        """Whether handing back to the user may lead to a reply."""
 
     def over(self) -> bool:
         """Whether every action would be refused."""
@@ -66,19 +66,19 @@ class _Episode(Protocol):
         """Run one action."""
 
     def record_turn(self, turn: Turn) -> None:
-        """Add a turn that the agent took by itself, and count it."""
+        """Add a turn that the agent took on its own, and count it."""
 
     def ask(self, message: str) -> str | None:
-        """Hand back to the user, and record what was said."""
+        """Hand back to the user, and record the message and the reply."""
 
 
 class AgentEnvironment:
-    """What ``run(task, env)`` gets as ``env``.
+    """The object that ``run(task, env)`` gets as ``env``.
 
     The methods may be called from any thread of the agent; actions run one at a time.
 
     Attributes:
-        task: what the agent may know of its task.
+        task: what the agent may know about its task.
     """
 
     __slots__ = ("_episode", "_ledger", "task")
@@ -97,22 +97,22 @@ class AgentEnvironment:
 
     @property
     def has_user(self) -> bool:
-        """Whether somebody may answer what :meth:`ask` says."""
+        """Whether a user may answer the messages of :meth:`ask`."""
         return self._episode.environment.has_user
 
     @property
     def functions(self) -> tuple[Mapping[str, Any], ...]:
-        """The tools that actions are calls of, as OpenAI's API describes functions; else none.
+        """The tools that the task's actions call, as OpenAI functions; empty for other tasks.
 
-        A call of one is the action ``json.dumps({"name": ..., "arguments": {...}})``.
+        To call one, take the action ``json.dumps({"name": ..., "arguments": {...}})``.
         """
         return tuple(self._episode.environment.functions)
 
     @property
     def is_answered(self) -> bool:
-        """Whether handing back by :meth:`ask` may lead to a reply.
+        """Whether handing back with :meth:`ask` may lead to a reply.
 
-        It is the user's, or what the tests print where the task lets this agent submit again.
+        The reply comes from the user, or from the tests if the task lets this agent submit again.
         """
         return self._episode.is_answered
 
@@ -120,7 +120,7 @@ class AgentEnvironment:
     def prompt(self) -> str:
         """The task as a first message for a model with the tools of :meth:`tools`.
 
-        It has the query, and says what an action is, what is graded and how many turns there are.
+        It contains the query, and describes actions, what is graded and the number of turns.
         """
         from pytest_intercode.agents.texts import describe_task
 
@@ -131,17 +131,17 @@ class AgentEnvironment:
         )
 
     def tools(self, *, raises: bool = True) -> tuple[Callable[..., str], Callable[..., str]]:
-        """Return two functions for an agent framework to make tools from.
+        """Return two functions that an agent framework can turn into tools.
 
-        ``execute(code)`` takes a turn, ``submit(answer="")`` ends the episode. They have
+        ``execute(code)`` takes a turn and ``submit(answer="")`` ends the episode. Both have
         annotations and a docstring for this task, return the observation and a note on how the
         action ended, and may be called from any thread.
 
         Args:
-            raises: both raise :class:`BudgetExhausted` as soon as the episode is over, by whatever,
-                so that the framework ends without asking its model again. False is for one that
-                shows exceptions to its model: they return that the episode is over, and the
-                framework is to be stopped where :attr:`over` is true.
+            raises: raise :class:`BudgetExhausted` as soon as the episode is over, so that the
+                framework ends without another request to its model. Use False for a framework that
+                shows exceptions to its model: both then return a text that the episode is over, and
+                the framework must be stopped when :attr:`over` is true.
         """
         from pytest_intercode.agents.tools import make_tools
 
@@ -152,8 +152,8 @@ class AgentEnvironment:
     ) -> tuple[Callable[..., Awaitable[str]], Callable[..., Awaitable[str]]]:
         """Return the functions of :meth:`tools` as coroutine functions.
 
-        A framework runs plain functions in threads of its own, in no order. These need none: calls
-        that a model makes at once run in their order, and other episodes go on meanwhile.
+        Frameworks run plain functions in their own threads, in any order. Coroutine functions need
+        no threads: parallel calls of a model run in order, while other episodes continue.
 
         Args:
             raises: as for :meth:`tools`.
@@ -185,11 +185,11 @@ class AgentEnvironment:
         return self._episode.act(lambda: self._episode.environment.submit(answer))
 
     def pass_turn(self, action: str, observation: str) -> StepResult:
-        """Take a turn that runs nothing, for an answer of a model that holds no action.
+        """Take a turn that runs nothing, for a model's answer that contains no action.
 
         Args:
             action: the answer, for the trajectory.
-            observation: what the agent is shown in return.
+            observation: the observation that the agent gets.
 
         Raises:
             BudgetExhausted: the episode is over.
@@ -209,19 +209,19 @@ class AgentEnvironment:
         status: int | None = None,
         model_calls: tuple[int, ...] = (),
     ) -> None:
-        """Add a turn to the trajectory that was taken in the sandbox past :meth:`step`.
+        """Add a turn to the trajectory that was taken in the sandbox without :meth:`step`.
 
-        It counts as any other, also when the episode is over by now; the tokens do not count again.
+        It counts like any other turn, even after the episode's end; its tokens do not count again.
 
         Args:
             action: what was done.
-            observation: what came of it.
-            thought: what the agent thought before it.
-            usage: what it used up for it, as :meth:`spend` got it.
-            tool: the agent's own tool that did it, by its name; :class:`Turn` says what the action
-                is then.
-            status: the exit status of a command; None where that is not known.
-            model_calls: the numbers of the requests that led to it, where tokens are kept.
+            observation: the result of the action.
+            thought: the agent's thought before the action.
+            usage: what the agent used up for it, as it was reported to :meth:`spend`.
+            tool: the name of the agent's own tool that did it; :class:`Turn` describes the action
+                in that case.
+            status: the exit status of a command; None if it is not known.
+            model_calls: the numbers of the requests that led to it, if tokens are kept.
         """
         turn = Turn(
             action,
@@ -236,17 +236,17 @@ class AgentEnvironment:
         self._episode.record_turn(turn)
 
     def ask(self, message: str) -> str | None:
-        """Hand back to the user with a message, as a question or as the last word.
+        """Hand back to the user with a message: a question, or the agent's last words.
 
-        It takes no turn, but an episode has no more replies than turns. The trajectory has the
-        message and the reply. An async agent calls it like :meth:`step`: other episodes go on
-        meanwhile.
+        This takes no turn, but an episode has no more replies than turns. The message and the reply
+        are in the trajectory. An async agent calls it like :meth:`step`: other episodes continue in
+        the meantime.
 
         Args:
-            message: what the agent says.
+            message: the agent's message.
 
         Returns:
-            What the user says, or None where nobody answers; then the agent is done.
+            The user's reply, or None if nobody answers; the agent is then done.
 
         Raises:
             BudgetExhausted: the episode is over.
@@ -256,7 +256,7 @@ class AgentEnvironment:
 
     @property
     def sandbox(self) -> SandboxInfo:
-        """Where the sandbox is: its backend and its name, for a tool that reaches it by itself.
+        """The sandbox's backend and name, for a tool that accesses the sandbox directly.
 
         Raises:
             AgentError: the environment has no shell.
@@ -272,17 +272,17 @@ class AgentEnvironment:
         user: str = "",
         counts_as_turn: bool = False,
     ) -> CommandResult:
-        """Run a command in the sandbox, for an agent with a shell of its own.
+        """Run a command in the sandbox, for an agent with its own shell.
 
-        It runs in a bash of its own and takes no turn: the agent's shell, its directory and the
-        output that is graded stay as they are. The trajectory has it with the next action.
+        The command runs in a separate bash and takes no turn: the shell of the actions, its
+        directory and the graded output do not change. The next action's log has the command.
 
         Args:
             command: the command.
-            cwd: where; by default, and for a relative one, the task's directory.
-            timeout: seconds after which it is killed; by default those of an action.
-            user: by whom; by default the user of the task's actions, whom only root may change.
-            counts_as_turn: take a turn for it, and grade its output, as if it were an action.
+            cwd: the directory, relative to the task's directory; by default that directory itself.
+            timeout: seconds after which it is killed; by default the timeout of an action.
+            user: by default the user of the task's actions; only if that is root may it be another.
+            counts_as_turn: whether it takes a turn and its output is graded, like an action.
 
         Raises:
             BudgetExhausted: the episode is over.
@@ -303,11 +303,11 @@ class AgentEnvironment:
 
         Args:
             path: the file or folder; at most 256 MiB.
-            at: its path there; a relative one starts in the task's directory.
+            at: its path in the sandbox; a relative path starts in the task's directory.
 
         Raises:
             BudgetExhausted: the episode is over.
-            AgentError: the environment has no shell, or it cannot be read or written.
+            AgentError: the environment has no shell, or a file cannot be read or written.
         """
         source = Path(path)
         copy_files(self, "env.upload()", lambda shell: shell.upload(source, at))
@@ -317,17 +317,17 @@ class AgentEnvironment:
         """Copy a file or a folder out of the sandbox, as far as the task's user may read it.
 
         Args:
-            path: its path there; a relative one starts in the task's directory.
-            to: where it is written on this machine; a folder's content goes into ``to``. Links that
-                would lead out of it are left out.
+            path: its path in the sandbox; a relative path starts in the task's directory.
+            to: where to write it on this machine; a folder's content goes into ``to``. Links that
+                would lead out of ``to`` are omitted.
 
         Returns:
-            The bytes of a file, if ``to`` is not given; else nothing.
+            The content of a file if ``to`` is not given, otherwise ``b""``.
 
         Raises:
             BudgetExhausted: the episode is over.
-            AgentError: the environment has no shell; it is not there, larger than 256 MiB, or a
-                folder and ``to`` is not given.
+            AgentError: the environment has no shell; or the path does not exist, is larger than
+                256 MiB, or is a folder and ``to`` is not given.
         """
         from pytest_intercode.environments.access import content_of, extract
 
@@ -342,8 +342,8 @@ class AgentEnvironment:
         """Record what a request to a model used up.
 
         Args:
-            raises: False is for code that must not be left by an exception; :attr:`over` says that
-                a budget is used up.
+            raises: use False in code in which no exception may be raised; :attr:`over` then tells
+                whether a budget is used up.
             usage: ``input_tokens``, ``output_tokens``, ``cost`` and more; see :class:`ModelUsage`.
 
         Raises:
@@ -365,7 +365,7 @@ class AgentEnvironment:
         self._ledger.log(text)
 
     def _shell(self, caller: str) -> ShellEnvironment:
-        """Return the environment, if it takes commands."""
+        """Return the environment if it runs commands."""
         from pytest_intercode.environments.shell import ShellEnvironment
 
         environment = self._episode.environment
@@ -377,12 +377,12 @@ class AgentEnvironment:
 def copy_files(
     env: AgentEnvironment, caller: str, copy: Callable[[ShellEnvironment], Result]
 ) -> Result:
-    """Copy files into or out of the sandbox, which takes no turn.
+    """Copy files into or out of the sandbox without taking a turn.
 
     Args:
         env: the episode.
-        caller: what the agent called, for messages.
-        copy: does it.
+        caller: the function that the agent called, for messages.
+        copy: copies the files.
 
     Raises:
         BudgetExhausted: the episode is over.
@@ -393,21 +393,21 @@ def copy_files(
 
 
 def show_pending(env: AgentEnvironment, pending: Callable[[], Sequence[str]]) -> None:
-    """Let those who watch a run see actions before ``env.record_turn`` adds their turns.
+    """Show actions to viewers of a run before ``env.record_turn`` adds their turns.
 
     Args:
         env: the episode.
-        pending: returns the actions that were not added yet; called from any thread.
+        pending: returns the actions that are not added yet; called from any thread.
     """
     env._episode.environment.episode.pending = pending
 
 
 def forward_port(env: AgentEnvironment, port: int, outside: Path) -> Callable[[], None] | None:
-    """Have a port of the sandbox lead to a socket here; see :meth:`Sandbox.forward_port`.
+    """Forward a port of the sandbox to a socket here; see :meth:`Sandbox.forward_port`.
 
     Raises:
         BudgetExhausted: the episode is over.
-        AgentError: the environment has no shell, or what listens does not start in its sandbox.
+        AgentError: the environment has no shell, or the listener cannot start in its sandbox.
     """
     try:
         return copy_files(env, "the agent", lambda shell: shell.forward_port(port, outside))
@@ -416,7 +416,7 @@ def forward_port(env: AgentEnvironment, port: int, outside: Path) -> Callable[[]
 
 
 def recording_of(env: AgentEnvironment) -> EpisodeRecording | None:
-    """Return what records or replays this episode alone; None for what the run's settings say."""
+    """Return the recording of this one episode; None if the run's settings apply."""
     return env._episode.environment.recording
 
 
@@ -428,12 +428,12 @@ def keep_tokens(
 
 
 def exhaust(env: AgentEnvironment, reason: str) -> None:
-    """End an episode, as a budget that its adapter counts is used up; may wait for a lock."""
+    """End an episode because a budget that its adapter counts is used up; may wait for a lock."""
     env._ledger.exhaust(reason)
 
 
 def sandbox_variables(env: AgentEnvironment) -> dict[str, str]:
-    """Return where the sandbox is, as environment variables of a program; none without a shell."""
+    """Return environment variables that identify the sandbox; empty without a shell."""
     try:
         backend, name = env.sandbox
     except AgentError:
@@ -442,7 +442,7 @@ def sandbox_variables(env: AgentEnvironment) -> dict[str, str]:
 
 
 def describe_value(value: object) -> str:
-    """Return what an agent gave in place of a text, for a message."""
+    """Describe a value that an agent passed instead of a str, for a message."""
     return "None" if value is None else f"{value!r:.60} ({type(value).__name__})"
 
 
@@ -452,7 +452,7 @@ def _check_text(caller: str, value: object, rule: str) -> None:
 
 
 def clip_text(text: str) -> str:
-    """Return as much of a text as the trajectory keeps."""
+    """Shorten a text to the length that the trajectory keeps."""
     if len(text) <= _MAX_LOGGED:
         return text
     return f"{text[:_MAX_LOGGED]}\n[... {len(text) - _MAX_LOGGED} characters ...]"

@@ -1,4 +1,4 @@
-"""Who answers an agent that hands back: replies, a function, or a model that plays the user."""
+"""Answers an agent that hands back: fixed replies, a function, or a model that plays the user."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 __all__ = ["AnswerSource", "Answers", "Question"]
 
 AnswerFunction: TypeAlias = Callable[[str, Any], "str | None"]
-"""The agent's message and the run to the user's reply; None where nobody answers."""
+"""Takes the agent's message and the run; returns the user's reply, or None if nobody answers."""
 
 AnswerSource: TypeAlias = (
     Sequence[str] | Mapping[Any, str] | AnswerFunction  # a mapping's keys are texts and patterns
 )
-"""What a test may give as ``answers=``."""
+"""What a test may pass as ``answers=``."""
 
 Question: TypeAlias = "tuple[str, str | None]"
-"""What the agent said, and what the user replied; None where nobody answered."""
+"""The agent's message and the user's reply; the reply is None if nobody answered."""
 
 _FORMS = (
     'a list of replies (answers=["Yes."]), a mapping from a text or a compiled regular expression '
@@ -40,25 +40,25 @@ _FORMS = (
 class Answers:
     """The user of one episode: replies that a test gives, or a model that plays the user.
 
-    - A list is given out in order. When it is used up, nobody answers.
-    - A mapping is searched in its order; an answer may be given any number of times. A key that is
-      a ``str`` is a text that is somewhere in the message, whatever its case; one that is made by
-      ``re.compile`` is a regular expression, which is searched for.
+    - The replies of a list are used in order. When the list is used up, nobody answers.
+    - A mapping is searched in its order; a reply may be used any number of times. A key that is a
+      ``str`` matches if the message contains it, ignoring case; a key made by ``re.compile`` is
+      a regular expression, which is searched for in the message.
     - A function is called with the message and the run, and returns the reply or None.
 
-    Where nobody answers, the agent is done and the run ends: an agent's last words look like any
-    other message, so that this is not a failure. :attr:`questions` shows it.
+    If nobody answers, the agent is done and the run ends. This is not a failure, as an agent's last
+    words look like any other message. :attr:`questions` shows it.
 
     Args:
         answers: the replies; None for none.
-        user: the model that replies; it goes with no ``answers``.
+        user: the model that replies; it cannot be combined with ``answers``.
 
     Attributes:
-        questions: what was said so far, in order.
-        run: what a function gets as its second argument.
+        questions: the messages and replies so far, in order.
+        run: the second argument of an answer function.
 
     Raises:
-        ConfigurationError: the answers are none of these forms.
+        ConfigurationError: the answers have none of these forms.
     """
 
     def __init__(
@@ -73,17 +73,17 @@ class Answers:
 
     @property
     def has_user(self) -> bool:
-        """Whether somebody may answer, so that the agent has to be one that goes on."""
+        """Whether somebody may answer, so that the agent must be able to continue."""
         return self._user is not None or self._reply is not _nobody
 
     def answer(self, message: str) -> str | None:
-        """Return the user's reply to a message of the agent's, or None where nobody answers.
+        """Return the user's reply to a message of the agent, or None if nobody answers.
 
         Raises:
             TaskError: the test's function fails.
             InfrastructureError: the model that plays the user fails, or cannot be reached.
-            AgentError: that model refuses what the agent said, and nothing else.
-            BudgetExhausted: the episode is over meanwhile.
+            AgentError: that model refuses the agent's messages, but accepts others.
+            BudgetExhausted: the episode has ended in the meantime.
         """
         reply = self._reply(message) if self._user is None else self._user.reply(message)
         is_last = isinstance(reply, Reply) and reply.is_last
@@ -91,23 +91,23 @@ class Answers:
         return reply
 
     def give_tools(self, tools: Sequence[Mapping[str, Any]], call: CallTool) -> None:
-        """Let a model that plays the user call tools; replies that are given need none.
+        """Let a model that plays the user call tools; fixed replies do not need them.
 
         Args:
             tools: the tools, as OpenAI's API describes functions.
-            call: calls one, by its name and its arguments, and returns what it says.
+            call: calls a tool by its name and arguments, and returns its result.
         """
         if self._user is not None:
             self._user.give_tools(tools, call)
 
     def restart(self) -> None:
-        """Begin from the first answer, as the episode does on a fresh sandbox."""
+        """Start again with the first answer, as the episode starts again in a fresh sandbox."""
         self.questions.clear()
         if self._user is not None:
             self._user.restart()
 
     def stop(self) -> None:
-        """End what :meth:`answer` waits for, from any thread, as time is up."""
+        """Abort a running :meth:`answer` because time is up, from any thread."""
         if self._user is not None:
             self._user.stop()
 
@@ -189,7 +189,7 @@ def _check_function(function: AnswerFunction) -> None:
     try:
         inspect.signature(function).bind("message", None)
     except ValueError:
-        pass  # no signature to look at
+        pass  # there is no signature to check
     except TypeError as error:
         raise ConfigurationError(
             f"answers=: {_name_of(function)} is called with (message, run): {error}"

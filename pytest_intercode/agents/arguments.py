@@ -16,8 +16,8 @@ class Argument(NamedTuple):
 
     Attributes:
         name: its key.
-        parse: returns the value of a text, or raises a ValueError that says what is needed.
-        secret: no message shows its value.
+        parse: converts a text to the value; its ValueError says what is needed.
+        secret: whether its value is hidden in messages.
     """
 
     name: str
@@ -33,7 +33,7 @@ def read_arguments(
     Args:
         agent: the agent's name, for messages.
         arguments: the texts by their keys.
-        parameters: what the agent takes.
+        parameters: the arguments that the agent takes.
 
     Raises:
         AgentLoadError: a key is unknown, or a value is wrong.
@@ -58,15 +58,15 @@ def read_arguments(
 
 
 def find_folder(argument: str, name: str | None, folder: Path) -> Path | None:
-    """Return the folder that an argument names, if it was given.
+    """Return the folder that an argument names, or None if it was not given.
 
     Args:
-        argument: which.
-        name: its value.
+        argument: the argument's key.
+        name: its value; None if it was not given.
         folder: where a relative path starts.
 
     Raises:
-        AgentLoadError: there is none.
+        AgentLoadError: there is no such folder.
     """
     if name is None:
         return None

@@ -1,4 +1,4 @@
-"""Finds what in a file of Python may be an agent, by its text alone: nothing of it is run."""
+"""Finds possible agents in a Python file by parsing it; none of its code is run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def suggest_agent(name: str, folder: Path) -> str:
-    """Say what the user may have meant by a file or module without ``:Attr``.
+    """Suggest what the user may have meant by a file or module without ``:Attr``.
 
     Args:
         name: what the user wrote.
-        folder: where relative paths and modules are looked for.
+        folder: the folder in which relative paths and modules are looked up.
 
     Returns:
-        One line; empty where there is no such file and none was meant.
+        One line; empty if there is no such module and ``name`` is not a file name.
     """
     is_file = name.endswith(".py")
     path = folder / (Path(name).expanduser() if is_file else f"{name.replace('.', '/')}.py")
@@ -44,13 +44,13 @@ def suggest_agent(name: str, folder: Path) -> str:
 
 
 def find_candidates(source: bytes) -> list[str]:
-    """Return the public classes and functions at the top of a file that fit an agent, in order.
+    """Return the public top-level classes and functions that can be agents, in order.
 
-    Classes that inherit from elsewhere count only where nothing else fits.
+    Classes that inherit from outside the file count only if nothing else matches.
 
     Raises:
-        SyntaxError: it is not valid Python.
-        ValueError: it holds a NUL.
+        SyntaxError: the source is not valid Python.
+        ValueError: the source contains a NUL.
     """
     body = ast.parse(source).body
     classes = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
@@ -73,7 +73,7 @@ def find_candidates(source: bytes) -> list[str]:
 def _has_agent_method(
     cls: ast.ClassDef, classes: Mapping[str, ast.ClassDef], visited: frozenset[str]
 ) -> bool:
-    """Whether a class, or one of the file that it inherits from, has a method of an agent's."""
+    """Whether a class, or a base class in the same file, has one of an agent's methods."""
     if any(isinstance(part, _FUNCTIONS) and part.name in _METHODS for part in cls.body):
         return True
     bases = {_base_name(base) for base in cls.bases} & classes.keys() - visited
@@ -81,7 +81,7 @@ def _has_agent_method(
 
 
 def _count_required_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Return how many positional arguments a function must be given; -1 if it needs others."""
+    """Return how many positional arguments a function requires; -1 if it requires keywords."""
     arguments = function.args
     if any(default is None for default in arguments.kw_defaults):
         return -1

@@ -1,7 +1,7 @@
-"""The agents of a run: how ``--intercode-agent`` is written, and what each agent is called.
+"""The agents of a run: parses ``--intercode-agent``, and gives each agent its label.
 
-An agent may have arguments of its own: ``codex:model=gpt-x``, ``module:Attr:key=value,key2=value``.
-What takes a command line or a file cannot, as nothing tells them from the rest of it.
+An agent may have its own arguments: ``codex:model=gpt-x``, ``module:Attr:key=value,key2=value``.
+An agent that takes a command line or a file cannot, as its arguments could not be told from these.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _ARGUMENTS = re.compile(rf":(?=\s*{_KEY}\s*=)")  # what separates a name from it
 class AgentChoice:
     """One of the agents that a run is asked for.
 
-    As text it is what the user may have written, without keys and passwords.
+    Its string form is the agent as the user may have written it, without keys and passwords.
 
     Attributes:
         name: the agent without its arguments, as ``load_agent`` takes it.
-        arguments: what it is made with.
-        label: what it is called in this run, in node ids and tables; empty before the run's other
+        arguments: the arguments that the agent is made with.
+        label: the agent's name in this run, in node ids and tables; empty until the run's other
             agents are known.
     """
 
@@ -45,10 +45,10 @@ class AgentChoice:
         return f"{self.name}:{arguments}" if arguments else self.name
 
     def explain(self, message: str, shared: Mapping[str, str]) -> str:
-        """Return a message of loading it that says where each argument was given.
+        """Return a message about loading the agent that names the option of each argument.
 
         Args:
-            message: names every argument as ``--intercode-agent-arg`` does.
+            message: the message; it names every argument as ``--intercode-agent-arg`` does.
             shared: the arguments of that option.
         """
         own_keys = [key for key, value in self.arguments.items() if value != shared.get(key)]
@@ -63,10 +63,10 @@ class AgentChoice:
 
 
 def parse_agent(text: str) -> AgentChoice:
-    """Read one value of ``--intercode-agent``; its label is yet to be found.
+    """Parse one value of ``--intercode-agent``; :func:`choose_agents` adds the label.
 
     Raises:
-        AgentLoadError: an argument is not written as one, or given twice; or it names several.
+        AgentLoadError: an argument is malformed or given twice, or the value names several agents.
     """
     head = text.partition(":")[0]
     if head in (*COMMAND_LINES, "replay"):
@@ -89,7 +89,7 @@ def parse_agent(text: str) -> AgentChoice:
 
 
 def _read_arguments(name: str, text: str) -> dict[str, str]:
-    """Read ``KEY=VALUE,KEY=VALUE``. No message shows a value, which may be a key."""
+    """Parse ``KEY=VALUE,KEY=VALUE``. No message shows a value, as it may be a secret key."""
     arguments: dict[str, str] = {}
     for number, part in enumerate(text.split(","), 1):
         key, sign, value = map(str.strip, part.partition("="))
@@ -110,14 +110,14 @@ def _read_arguments(name: str, text: str) -> dict[str, str]:
 def choose_agents(
     requested: Sequence[AgentChoice], shared: Mapping[str, str]
 ) -> tuple[AgentChoice, ...]:
-    """Return the agents of a run, with all their arguments, and labels that are unique.
+    """Return the agents of a run, with all their arguments and with unique labels.
 
     Args:
-        requested: the agents with arguments of their own.
-        shared: the arguments of all agents, where they have no own of these names.
+        requested: the agents with their own arguments.
+        shared: the arguments of all agents; an agent's own argument of the same name overrides.
 
     Raises:
-        AgentLoadError: two are the same, or could not be told apart in records.
+        AgentLoadError: two agents are the same, or could not be told apart in records.
     """
     choices = [replace(choice, arguments={**shared, **choice.arguments}) for choice in requested]
     cells = [make_cell(choice.name, choice.arguments) for choice in choices]

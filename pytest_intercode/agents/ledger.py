@@ -1,4 +1,4 @@
-"""The ledger of an episode: what the agent uses up, its thoughts, and its other output.
+"""The ledger of an episode: the agent's usage, its thoughts, and its other output.
 
 The turn loop opens one for each episode. Agents write into it through their environment
 (``env.spend(...)``) or, anywhere on the episode's thread, through the functions here.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Ledger", "ModelUsage", "Note", "current_ledger", "log", "spend", "think"]
 
-_MAX_CHARACTERS = 64 * 1024  # of the thoughts of one turn, and of its log
+_MAX_CHARACTERS = 64 * 1024  # for the thoughts of one turn, and for its log
 _TRUNCATED = "\n[... more was not kept ...]\n"
 
 
@@ -29,13 +29,13 @@ class ModelUsage(TypedDict, total=False):
     """What a request to a model used up: the arguments of every ``spend``, all optional.
 
     Attributes:
-        input_tokens: tokens that went in, those of caches included.
-        output_tokens: tokens that came out, those of reasoning included.
-        cost: in the user's currency; None, the default, where no price is known.
-        requests: how many requests this was; by default one.
-        cached_tokens: tokens of the input that were read from a cache.
-        cache_write_tokens: tokens of the input that were written to a cache.
-        reasoning_tokens: tokens of the output that no one sees.
+        input_tokens: input tokens, including those of caches.
+        output_tokens: output tokens, including those of reasoning.
+        cost: the cost in the user's currency; None, the default, if no price is known.
+        requests: the number of requests; by default one.
+        cached_tokens: input tokens that were read from a cache.
+        cache_write_tokens: input tokens that were written to a cache.
+        reasoning_tokens: output tokens that are not visible in the answer.
     """
 
     input_tokens: int
@@ -49,12 +49,12 @@ class ModelUsage(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Note:
-    """What was recorded with one action.
+    """The records that belong to one action.
 
     Attributes:
-        thought: what the agent thought.
+        thought: the agent's thoughts.
         log: its other output.
-        usage: what it used up.
+        usage: its usage.
         calls: the numbers of the requests to a model whose tokens were kept.
     """
 
@@ -68,17 +68,17 @@ class Ledger:
     """The ledger of one episode; threads may share it.
 
     Args:
-        budget: what the episode may use up.
-        charge: called with everything that is used up, also after the end of the episode; returns
-            why the run is to end, or the empty string.
-        stop: ends the episode, as a budget is used up.
-        earlier: the ledger of an attempt at the same episode that broke; what was used up in it
-            counts for this one, too. It is closed.
+        budget: the limits of the episode.
+        charge: called with each usage, even after the end of the episode; returns why the run must
+            end, or the empty string.
+        stop: ends the episode when a budget is used up.
+        earlier: the ledger of a failed attempt at the same episode, which must be closed. Its usage
+            also counts for this attempt.
 
     Attributes:
-        usage: what was used up so far.
-        user_usage: what the model used up so far that plays the user.
-        exhausted: which budget is used up, in a few words; empty while none is.
+        usage: the usage so far.
+        user_usage: the usage so far of the model that plays the user.
+        exhausted: which budget is used up, in a few words; empty if none is.
     """
 
     def __init__(
@@ -106,20 +106,20 @@ class Ledger:
             usage: what it used up; see :class:`ModelUsage`.
 
         Raises:
-            BudgetExhausted: a budget of the episode or of the run is used up. What the answer
-                asked for is not run any more; the state is graded as it is.
+            BudgetExhausted: a budget of the episode or of the run is used up. The actions in the
+                model's answer are no longer run; the state is graded as it is.
             AgentError: a number is negative or malformed, a part is more than its whole, or money
                 is limited and the cost is not known.
         """
         expense = _check_usage(usage)
         with self._lock:
-            spent_by_run = self._charge(expense)  # the money is gone, also after the episode
+            spent_by_run = self._charge(expense)  # it was spent, even if the episode is over
             if self._closed:
                 raise BudgetExhausted("the episode is over")
             self.usage += expense
             self._note = replace(self._note, usage=self._note.usage + expense)
             self.exhausted = exhausted = self.exhausted or self._find_exhausted() or spent_by_run
-        # Without the lock, as what is stopped may write here.
+        # Outside the lock: the code that is being stopped may write to this ledger.
         if exhausted:
             self._stop()
             raise BudgetExhausted(f"the episode is over: {exhausted}")
@@ -130,9 +130,9 @@ class Ledger:
             )
 
     def spend_for_user(self, **usage: Unpack[ModelUsage]) -> None:
-        """Record what a request of the model used up that plays the user.
+        """Record what a request of the model that plays the user used up.
 
-        It counts for the budget of the run, and not for the agent's.
+        It counts toward the budget of the run, but not toward the agent's.
 
         Raises:
             BudgetExhausted: the budget of the run is used up, or the episode is over.
@@ -155,12 +155,12 @@ class Ledger:
         return self._calls.calls
 
     def keep(self, model: str, request: Mapping[str, Any], tokens: AnswerTokens) -> int:
-        """Keep the tokens of a request, which go with the next action; return its number.
+        """Keep the tokens of a request with the next action; return the request's number.
 
         Args:
             model: the model that answered.
             request: the request as it was sent.
-            tokens: those of its answer.
+            tokens: the tokens of its answer.
         """
         number = self._calls.add(model, request, tokens)
         with self._lock:
@@ -174,7 +174,7 @@ class Ledger:
         self._stop()
 
     def think(self, text: str) -> None:
-        """Record a thought that goes with the next action."""
+        """Record a thought that belongs to the next action."""
         with self._lock:
             thought = _append(self._note.thought, text, "\n")
             self._note = replace(self._note, thought=thought)
@@ -185,13 +185,13 @@ class Ledger:
             self._note = replace(self._note, log=_append(self._note.log, text, ""))
 
     def take(self) -> Note:
-        """Return what was recorded since the last call."""
+        """Return the note of everything recorded since the last call, and start a new note."""
         with self._lock:
             note, self._note = self._note, Note()
         return note
 
     def attribute(self, usage: Usage, calls: tuple[int, ...] = ()) -> None:
-        """Take out of what belongs to the next action what a turn has already."""
+        """Remove usage and calls that a turn already has from the note for the next action."""
         with self._lock:
             self._note = replace(
                 self._note,
@@ -215,7 +215,7 @@ class Ledger:
 
 
 def _check_usage(reported: ModelUsage) -> Usage:
-    """Return a usage that an agent reports; refuse one that cannot be true."""
+    """Return the usage that an agent reports; refuse one that cannot be true."""
     for name in reported:
         if name not in ModelUsage.__annotations__:
             names = ", ".join(ModelUsage.__annotations__)
@@ -260,7 +260,7 @@ def current_ledger() -> ContextVar[Ledger | None]:
 
 
 def spend(**usage: Unpack[ModelUsage]) -> None:
-    """Record what a request to a model used up; outside of an episode nothing happens.
+    """Record what a request to a model used up; do nothing outside of an episode.
 
     Args:
         usage: what it used up; see :class:`ModelUsage`.
@@ -275,14 +275,14 @@ def spend(**usage: Unpack[ModelUsage]) -> None:
 
 
 def think(text: str) -> None:
-    """Record a thought that goes with the next action; outside of an episode nothing happens."""
+    """Record a thought that belongs to the next action; do nothing outside of an episode."""
     ledger = _current.get()
     if ledger is not None:
         ledger.think(text)
 
 
 def log(text: str) -> None:
-    """Record output that is not an action; outside of an episode nothing happens."""
+    """Record output that is not an action; do nothing outside of an episode."""
     ledger = _current.get()
     if ledger is not None:
         ledger.log(text)

@@ -1,7 +1,7 @@
 """Finds the agent that ``--intercode-agent`` names, and adapts what users write to one form.
 
-An agent is ``module:Attr``, ``path/to/file.py:Attr``, or built in: the module of a built-in agent
-has ``make_factory`` and is imported when it is asked for.
+An agent is ``module:Attr``, ``path/to/file.py:Attr`` or a built-in name. The module of a built-in
+agent has a function ``make_factory``, and is imported only when that agent is requested.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ BUILT_IN = {
     "installed": ("installed.agent", "installed:RECIPE"),
     **{name: ("installed.agent", name) for name in PRESETS},
 }
-"""By the first word: the module below ``agents/``, and how the agent is written."""
+"""The first word, mapped to the module below ``agents/`` and to how the agent is written."""
 
-# The modules of what reaches models by itself.
+# The modules of agents that are programs, and so reach models on their own.
 _PROGRAMS = ("program.agent", "mcp.agent", "acp.agent", "installed.agent")
-# What the methods of an agent that a user writes are called with.
+# The arguments that the methods of a user's agent are called with.
 _PARAMETERS = {"act": ("observation",), "reset": ("task",), "run": ("task", "env")}
 _NONE: Mapping[str, object] = MappingProxyType({})
 _FORMS = ", ".join(
@@ -76,15 +76,15 @@ def load_agent(
     Args:
         name: the option's value.
         arguments: keyword arguments for the agent's constructor (``--intercode-agent-arg``).
-        folder: where relative paths and modules of the user are looked for.
+        folder: the folder in which the user's relative paths and modules are looked up.
         gateway: how agents that are programs reach models; the factory's ``close`` ends it.
         parameters: names of further keyword arguments, which the factory's ``make_with`` gets.
         progress: called with a line before something slow, such as an installation; by default
-            the line goes to the standard error.
+            the line goes to standard error.
         sandbox: where the run's sandboxes come from, for agents that are installed for them.
 
     Raises:
-        AgentLoadError: it cannot be found, imported or called.
+        AgentLoadError: the agent cannot be found, imported or called.
     """
     arguments = dict(arguments or {})
     folder = folder or Path.cwd()
@@ -113,7 +113,7 @@ def load_agent(
         hint = suggestion(head, BUILT_IN)
         raise AgentLoadError(f"--intercode-agent={name}: an agent is {_FORMS}.{hint}")
     if gateway is not None and gateway.programs and not gateway.keeps_exchanges:
-        raise past_gateway(name)  # else tasks may have users that go through it
+        raise past_gateway(name)  # with exchanges kept, the gateway may serve the tasks' users
     target = import_attribute(name, folder, "--intercode-agent", AgentLoadError)
     make = _maker(name, target, arguments, parameters)
     if parameters:
@@ -122,7 +122,7 @@ def load_agent(
 
 
 def past_gateway(name: str) -> AgentLoadError:
-    """Return why an agent in this process is refused where models are to be reached so."""
+    """Return the error for an agent in this process when models must go through the gateway."""
     return AgentLoadError(
         f"--intercode-agent={name}: an agent in this process cannot be led through the gateway "
         "(--intercode-gateway), which is for programs: command:CMDLINE, mcp:CMDLINE and "
@@ -131,7 +131,7 @@ def past_gateway(name: str) -> AgentLoadError:
 
 
 def _continues(target: Any) -> bool:
-    """Whether agents of a class or a callable go on with what a user replies."""
+    """Whether agents of a class or a callable can continue with a user's reply."""
     if inspect.isclass(target):
         return _find_method(target, "act") is None
     return _adapt_callable("", target).continues
@@ -146,10 +146,10 @@ def describe_agent(
     """Return whether an agent can be loaded; nothing is installed, and no program is started.
 
     Args:
-        name: as for :func:`load_agent`, like the others.
-        arguments: see there.
-        folder: see there.
-        gateway: see there.
+        name: as for :func:`load_agent`.
+        arguments: as for :func:`load_agent`.
+        folder: as for :func:`load_agent`.
+        gateway: as for :func:`load_agent`.
     """
     head, _, rest = name.partition(":")
     try:
@@ -164,16 +164,16 @@ def describe_agent(
 
 
 def uses_gateway(name: str, gateway: GatewaySettings) -> bool:
-    """Whether an agent reaches models through the gateway alone; it is not loaded."""
+    """Whether an agent reaches models only through the gateway; does not load the agent."""
     module_name, _ = BUILT_IN.get(name.partition(":")[0], ("", ""))
     return module_name == "installed.agent" or (gateway.programs and module_name in _PROGRAMS)
 
 
 def adapt(agent: AgentLike) -> Agent:
-    """Return what a user made in the one form that the turn loop calls.
+    """Convert a user's agent to the one form that the turn loop calls.
 
     Raises:
-        AgentLoadError: it is not an agent.
+        AgentLoadError: the object is not an agent.
     """
     if isinstance(agent, Agent):
         return agent
@@ -199,7 +199,7 @@ def adapt(agent: AgentLike) -> Agent:
 
 
 def factory_of(agent: object, parameters: Collection[str] = ()) -> AgentFactory:
-    """Return the factory of an agent that a program gives as an object.
+    """Return the factory of an agent that is passed as an object.
 
     Args:
         agent: a class, a function without arguments that makes an agent, or a callable that is
@@ -207,7 +207,7 @@ def factory_of(agent: object, parameters: Collection[str] = ()) -> AgentFactory:
         parameters: as for :func:`load_agent`.
 
     Raises:
-        AgentLoadError: it is none of these.
+        AgentLoadError: the object is none of these.
     """
     label = f"the agent {agent!r:.80}"
     if _has_style(label, agent) and not inspect.isclass(agent):
@@ -234,12 +234,13 @@ def factory_of(agent: object, parameters: Collection[str] = ()) -> AgentFactory:
 
 
 def failing(error: AgentError) -> Agent:
-    """Return an agent instead of one that could not be made; it raises at once."""
+    """Return a stand-in for an agent that could not be made; it raises on its first action."""
 
     def fail(*_: object) -> None:
         raise error
 
-    return Agent("step", act=fail, is_scripted=True, transports=TRANSPORTS)  # it says why it cannot
+    # Scripted, with all transports: no earlier check may hide the error itself.
+    return Agent("step", act=fail, is_scripted=True, transports=TRANSPORTS)
 
 
 def _loop_agent(run: Callable[..., Any], name: str, **methods: Any) -> Agent:
@@ -256,7 +257,7 @@ def _name_of(target: object) -> str:
 
 
 def _has_style(label: str, target: object) -> bool:
-    """Whether an object has a method of an agent's; a class needs one."""
+    """Whether an object has one of an agent's methods; a class must have one."""
     has_style = bool(_find_method(target, "act") or _find_method(target, "run"))
     if inspect.isclass(target) and not has_style:
         raise AgentLoadError(f"{label}: the class has neither act(observation) nor run(task, env)")
@@ -266,12 +267,12 @@ def _has_style(label: str, target: object) -> bool:
 
 
 def _check_methods(label: str, target: type[Any]) -> None:
-    """See that the methods of a class can be called as an agent's are."""
+    """Check that the methods of a class can be called as an agent's methods are."""
     methods = ("act", "reset") if _find_method(target, "act") else ("run",)
     for name in methods:
         method = inspect.getattr_static(target, name, None)
         if not inspect.isfunction(method):
-            continue  # there is none, or it is something else that can be called
+            continue  # it does not exist, or is another kind of callable
         parameters = _PARAMETERS[name]
         try:
             inspect.signature(method).bind("self", *parameters)
@@ -283,7 +284,7 @@ def _check_methods(label: str, target: type[Any]) -> None:
 
 
 def _adapt_callable(label: str, target: Callable[..., Any]) -> Agent:
-    """Return the agent of a callable, whose style its number of arguments says."""
+    """Return the agent of a callable; its number of arguments determines its style."""
     count = _count_arguments(label, target)
     if count == 1:
         return Agent("step", act=target, name=_name_of(target), transports=TRANSPORTS)
@@ -296,7 +297,7 @@ def _adapt_callable(label: str, target: Callable[..., Any]) -> Agent:
 
 
 def _count_arguments(label: str, target: Callable[..., Any]) -> int:
-    """Return how many positional arguments a callable has to be given."""
+    """Return how many positional arguments a callable requires."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
         parameters = inspect.signature(target).parameters.values()
@@ -318,7 +319,7 @@ def _describe_parameters(parameters: Collection[str]) -> str:
 def _maker(
     name: str, target: object, arguments: Mapping[str, str], parameters: Collection[str]
 ) -> Callable[..., Agent]:
-    """Return what makes an agent for each episode of the class or callable that the user named."""
+    """Return a function that makes an agent from the class or callable that the user named."""
     option = f"--intercode-agent={name}"
     has_style = _has_style(option, target)
     if inspect.isclass(target):
@@ -353,11 +354,11 @@ def _class_maker(
 
 
 def _find_mismatch(target: type[Any], names: Collection[str]) -> TypeError | None:
-    """Return why a class cannot be called with keyword arguments of these names, if so."""
+    """Return why a class cannot be called with keyword arguments of these names, or None."""
     try:
         inspect.signature(target).bind(**dict.fromkeys(names))
     except ValueError:
-        pass  # no signature to look at
+        pass  # there is no signature to check
     except TypeError as error:
         return error
     return None
@@ -366,7 +367,7 @@ def _find_mismatch(target: type[Any], names: Collection[str]) -> TypeError | Non
 def _make_caller(
     target: Callable[..., Any], arguments: Mapping[str, object] = _NONE
 ) -> Callable[..., Agent]:
-    """Return what makes an agent by calling a class or a function, which may take more."""
+    """Return a function that makes an agent by calling a target, with more keywords if given."""
 
     def make(keywords: Mapping[str, object] = _NONE) -> Agent:
         try:

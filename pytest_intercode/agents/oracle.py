@@ -1,4 +1,4 @@
-"""The oracle: plays gold. A suite whose oracle fails has a broken task."""
+"""The oracle: plays gold. If the oracle fails, the suite has a broken task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task as a program with tools of its own gets it, and the answer that it writes down."""
+"""The prompt for a program that has its own tools, and the answer file that it writes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pytest_intercode.environments.registry import kind_of
 __all__ = ["ANSWER_FILE", "ANSWER_FOLDER", "describe_program_task", "read_answer"]
 
 ANSWER_FOLDER = "/opt/intercode/home"
-"""A folder in memory, which is not graded, of sandboxes whose agent may write down its answer."""
+"""A folder in memory, in sandboxes whose agent may write an answer file; it is not graded."""
 
 ANSWER_FILE = f"{ANSWER_FOLDER}/answer"
-"""Where it writes it."""
+"""The file to which the agent writes its answer."""
 
 
 def describe_program_task(task: TaskView, has_user: bool) -> str:
-    """Return a first message for a program with tools of its own, which ends by itself.
+    """Return a first message for a program that has its own tools and exits when it is done.
 
     Args:
         task: the task.
-        has_user: somebody may answer its questions.
+        has_user: whether a user may answer its questions.
     """
     kind = kind_of(task.env)
     if kind.prompts_alone:
@@ -34,12 +34,13 @@ def describe_program_task(task: TaskView, has_user: bool) -> str:
 
 
 def read_answer(env: AgentEnvironment) -> str | None:
-    """Return the answer that a program has written down; None where there is none.
+    """Return the answer that a program has written to its file, or None if there is none.
 
     Raises:
         BudgetExhausted: the episode is over.
     """
     if not kind_of(env.task.env).reads_answer:
         return None
-    status, output = env.exec(f"command -p cat {ANSWER_FILE} 2>/dev/null")  # not a shim
+    # "command -p", as a shim of cat may be first on PATH.
+    status, output = env.exec(f"command -p cat {ANSWER_FILE} 2>/dev/null")
     return output if status == 0 else None

@@ -1,4 +1,4 @@
-"""What an agent is, and the one interface through which the turn loop calls all of them.
+"""What an agent is, and the single interface through which the turn loop calls every agent.
 
 Users write one of these, sync or async::
 
@@ -11,8 +11,8 @@ Users write one of these, sync or async::
     def my_agent(observation):              def my_agent(task, env):
         return "ls"                             env.step("ls")
 
-``reset`` and ``close`` are optional, and so is ``abort``: it is called from another thread when
-time is up, and ends what the agent waits for.
+``reset`` and ``close`` are optional. So is ``abort``, which is called from another thread when time
+is up and ends whatever the agent is waiting for.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class StepAgent(Protocol):
         """Return the next action; ``submit`` ends the episode.
 
         Args:
-            observation: what the last action led to; first, the query.
+            observation: the result of the last action; on the first call, the query.
         """
 
 
@@ -59,14 +59,14 @@ class LoopAgent(Protocol):
     """
 
     def run(self, task: TaskView, env: AgentEnvironment, /) -> object:
-        """Play the episode; returning, or the end of what is awaited, submits.
+        """Play the episode; when it returns, or its coroutine ends, the episode is submitted.
 
-        Where the task has a user who answers, a text that it returns is its message to the user.
-        With the reply as ``task.query`` it is called again.
+        If the task has a user who answers, a returned string is the agent's message to the user.
+        ``run`` is then called again with the reply as ``task.query``.
 
         Args:
-            task: what the agent may know of its task.
-            env: takes its actions.
+            task: what the agent may know about its task.
+            env: runs the agent's actions.
         """
 
 
@@ -81,21 +81,21 @@ class Agent:
     The callables may be coroutine functions.
 
     Attributes:
-        style: ``step`` is asked for one action at a time, ``loop`` drives the episode itself.
-        act: observation to action (step style).
-        run: task and environment to nothing (loop style).
+        style: ``step`` if it is asked for one action at a time, ``loop`` if it drives the episode.
+        act: takes an observation and returns an action (step style).
+        run: takes the task and the environment and plays the episode (loop style).
         reset: called with the task before the first action (step style).
         close: called when the episode is over.
-        name: shown where the user gave it no name.
-        again: makes a new one for the same task, for an episode that has to be run again.
-        abort: ends what the agent waits for when its time is up; returns quickly, and may be
-            called from another thread, at any moment, also twice.
-        judges_gold: it is there to find out what gold does, so that a gold that fails ends nothing.
-        continues: it goes on with what a user replies: a text that ``run`` returns is its message,
-            and ``run`` is called again, or it calls :meth:`AgentEnvironment.ask` itself.
-        is_scripted: what it does is known beforehand (gold, a record), so that it has no user.
-        transports: how it can speak to the MCP servers of its task, which it gets to know; empty
-            where it does not.
+        name: the name to show if the user did not give it one.
+        again: makes a new agent for the same task, for an episode that has to be run again.
+        abort: ends whatever the agent is waiting for when its time is up; returns quickly, and may
+            be called from another thread, at any moment and more than once.
+        judges_gold: the agent exists to find out what gold does, so a failing gold is not an error.
+        continues: it can continue with a user's reply: a string that ``run`` returns is its
+            message, and ``run`` is called again, or it calls :meth:`AgentEnvironment.ask` itself.
+        is_scripted: its actions are known beforehand (gold, a record), so it has no user.
+        transports: the transports by which it can reach the MCP servers of its task, which it is
+            told about; empty if it is not told about them.
     """
 
     style: Literal["step", "loop"]
@@ -113,13 +113,13 @@ class Agent:
 
 
 class NoRecording(Exception):
-    """The recording that is replayed has no episode that could be; the task is skipped."""
+    """The replayed recording has no episode that can be played for a task; the task is skipped."""
 
 
 class NeverActed(AgentError):
-    """A program never took part in its episode, and the user has to look at how it is called.
+    """A program never took part in its episode, so the user has to check how it is called.
 
-    Raised by adapters, also when the time is up: it is not an ordinary miss.
+    Adapters raise this even when the time is up: it is not an ordinary failure to solve a task.
     """
 
 
@@ -134,7 +134,7 @@ AgentLike: TypeAlias = (
     | Callable[[Observation], "str | Awaitable[str]"]
     | Callable[[TaskView, AgentEnvironment], object]
 )
-"""What a hook or a fixture may give as an agent."""
+"""What a hook or a fixture may return as an agent."""
 
 
 @dataclass(frozen=True)
@@ -143,28 +143,29 @@ class AgentFactory:
 
     Attributes:
         name: the agent as the user named it.
-        make: task to agent. Only the oracle, which plays gold, reads more than ``task.view()``.
-        feedback: ``reward`` for an agent that is made for rewards as feedback; it gets them unless
-            ``--intercode-feedback`` says otherwise.
-        terminal: it uses the user's terminal.
-        priced: False for an agent that reports tokens and no cost, so that money cannot be
-            limited; None where that is not known.
+        make: makes an agent for a task. Only the oracle, which plays gold, reads more than
+            ``task.view()``.
+        feedback: ``reward`` for an agent that is designed to get rewards as feedback; it gets them
+            unless ``--intercode-feedback`` overrides that.
+        terminal: the agent uses the user's terminal.
+        priced: False for an agent that reports tokens but no cost, so that money cannot be
+            limited; None if that is not known.
         close: called once, when the run is over.
-        readonly: folders of this machine that its sandboxes read, and so gold's: pairs of a path
-            here and a path inside.
-        scratch: folders in memory that they have, and that are not graded.
-        needs_shell: it plays only where actions are commands of a shell.
-        programs: names of programs in the sandbox that it is run by.
-        make_with: keyword arguments to agent, for a class that is given more of them for each
-            episode; None for all others.
-        uses_gateway: its agents reach models through the gateway alone, so that they can be
-            recorded and replayed.
-        version: of the program that it runs, as packages or as a digest; empty where that is not
-            known.
-        continues: whether its agents go on with what a user replies; None for those that have no
-            user, and where that is not known.
-        place: where a program runs, and what acts in the sandbox, for the header of the run; empty
-            where there is nothing to say.
+        readonly: folders of this machine that the agent's sandboxes, and so gold's, can read:
+            pairs of a path here and a path inside the sandbox.
+        scratch: folders in memory that these sandboxes have, and that are not graded.
+        needs_shell: the agent plays only tasks whose actions are shell commands.
+        programs: names of the programs in the sandbox that run the agent.
+        make_with: makes an agent from keyword arguments, for a class that gets additional
+            arguments for each episode; None for all others.
+        uses_gateway: its agents reach models only through the gateway, so they can be recorded
+            and replayed.
+        version: the version of the program that it runs, as packages or as a digest; empty if it
+            is not known.
+        continues: whether its agents can continue with a user's reply; None for agents that have
+            no user, and if that is not known.
+        place: where a program runs and what acts in the sandbox, for the header of the run; empty
+            if there is nothing to show.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Replay: plays the actions of a recorded run, our own or one published by InterCode.
+"""Replay: plays the actions of a recorded run, either one of ours or one published by InterCode.
 
-Thoughts are recorded again with their actions, and a turn that ran nothing runs nothing again. What
-an agent used up is not recorded again.
+Thoughts are recorded again with their actions, and a turn that ran nothing again runs nothing. The
+usage of the recorded agent is not recorded again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
     """Return the factory of ``--intercode-agent=replay:FILE``.
 
     Raises:
-        AgentLoadError: the file cannot be read as results, or holds none.
+        AgentLoadError: the file cannot be read as results, or contains none.
     """
     read_arguments(name, arguments)
     path = folder / Path(rest.strip()).expanduser()
@@ -37,7 +37,7 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
         raise AgentLoadError(f"--intercode-agent=replay: {error}") from None
     if not records:
         raise AgentLoadError(f"--intercode-agent=replay: {path}: holds no recorded episode")
-    # An infrastructure error, or an episode run again, is not what the agent would have done.
+    # Infrastructure errors and episodes that were run again do not show what the agent would do.
     played = [record for record in records if record.graded and not record.superseded]
     feedback = any(map(had_feedback, played))
     return AgentFactory(name, _maker(path, RecordedRun(played)), "reward" if feedback else "")
@@ -49,7 +49,7 @@ def _maker(path: Path, run: RecordedRun) -> Callable[[Task], Agent]:
         if record is None:
             raise NoRecording(f"{path.name} holds no episode of task {task.id}")
         for number, turn in enumerate(record.turns, 1):
-            if turn.arguments is not None:  # no shell can do what it did
+            if turn.arguments is not None:  # a shell cannot repeat a tool call
                 raise NoRecording(
                     f"{path.name}: turn {number} of task {task.id} is a call of the agent's own "
                     f"tool {turn.tool}, which cannot be played"
@@ -57,7 +57,7 @@ def _maker(path: Path, run: RecordedRun) -> Callable[[Task], Agent]:
         return Agent(
             "loop",
             run=lambda _, environment: _play(record, environment),
-            is_scripted=True,  # what came of replies and servers is in the record
+            is_scripted=True,  # the results of replies and servers are in the record
             transports=TRANSPORTS,
         )
 

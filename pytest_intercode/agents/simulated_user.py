@@ -1,7 +1,7 @@
 """A model that plays the user of an agent: ``user="You are a hurried maintainer ..."``.
 
-It is asked through a gateway, in a session of its own. So its answers are recorded and replayed
-like the agent's, what it uses up is counted apart from the agent's, and no key is in sight.
+It is reached through a gateway, in a separate session. So its answers are recorded and replayed
+like the agent's, its usage is counted separately from the agent's, and no key is visible.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ You asked the agent this:
 What you read from now on is what the agent says to you. Reply as that user does, in a few sentences
 and with nothing around your words. When the agent has done what you want, or when you have nothing
 more to say, end your reply with {stop}"""
-_MAX_MESSAGE_CHARACTERS = 20_000  # of the agent's message that the user reads
-_MAX_ROUNDS = 100  # answers with calls of tools, one after the other
+_MAX_MESSAGE_CHARACTERS = 20_000  # the user reads no more of an agent's message
+_MAX_ROUNDS = 100  # consecutive answers with tool calls
 _PROBE = "Hello."  # a message that no server has a reason to refuse
 
 
@@ -52,9 +52,9 @@ class SimulatedUser:
         query: what the agent was asked for.
         model: the model, as the server of OpenAI's API names it.
         gateway: leads to that server.
-        key: names the episode in recordings; the session has a key that is made from it.
-        conversation: how it ends: one of its stop words, which are looked for in what the user says
-            alone, never in the agent's messages. Its instructions are in place of ours.
+        key: identifies the episode in recordings; the session's key is derived from it.
+        conversation: its stop words end the conversation; they are searched for only in the user's
+            messages, never in the agent's. Its instructions, if any, replace ours.
 
     Raises:
         ConfigurationError: something is missing.
@@ -96,10 +96,10 @@ class SimulatedUser:
         self._tools, self._call = tools, call
 
     def _make_calls(self, answer: Answer) -> None:
-        """Make the calls that the model asks for; the agent sees nothing of them.
+        """Make the calls that the model asks for; the agent does not see them.
 
         Raises:
-            BudgetExhausted: the episode is over, as they count as well.
+            BudgetExhausted: the episode is over; these calls also count toward its budget.
         """
         self._messages.append(message_with_calls(answer.text, answer))
         for call in answer.calls:
@@ -108,16 +108,16 @@ class SimulatedUser:
             self._messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
 
     def restart(self) -> None:
-        """Forget what was said; the next message begins a session, for the episode of its time."""
+        """Forget the conversation; the next message opens a new session."""
         self._end_session()
         self._messages = [{"role": "system", "content": self._instructions}]
 
     def reply(self, message: str) -> Reply | None:
-        """Return what the user says to a message; None for nothing.
+        """Return the user's reply to a message, or None for no reply.
 
         Raises:
             InfrastructureError: the model fails, or cannot be reached.
-            AgentError: it takes other messages, and refuses what the agent said.
+            AgentError: the model refuses the agent's messages, but accepts others.
             BudgetExhausted: the episode is over, or the run's budget is used up.
         """
         session, _, caller = self._open()
@@ -129,7 +129,7 @@ class SimulatedUser:
         return Reply(text, is_last=bool(self._stop_words.search(text))) if text else None
 
     def _ask(self, session: Session, caller: Caller) -> Answer:
-        """Ask the model until it answers without a call, and make its calls in between."""
+        """Ask the model until it answers without a tool call; make the calls in between."""
         tools = {"tools": self._tools} if self._tools else {}
         for _ in range(_MAX_ROUNDS):
             try:
@@ -144,7 +144,7 @@ class SimulatedUser:
         )
 
     def stop(self) -> None:
-        """End a request that runs, from any thread; the user says nothing more."""
+        """Abort a running request, from any thread; the user gives no further replies."""
         with self._lock:
             self._stopped = True
             parts = self._parts
@@ -165,9 +165,9 @@ class SimulatedUser:
             session.close()
 
     def _open(self) -> tuple[Session, ChatClient, Caller]:
-        """Return the session and the client, which are made for the first message.
+        """Return the session and the client; they are created for the first message.
 
-        The ledger is that of the episode on whose thread this is; nobody is asked before.
+        Usage goes to the ledger of the episode on whose thread this is called.
         """
         with self._lock:
             if self._stopped:
@@ -184,7 +184,7 @@ class SimulatedUser:
             return self._parts
 
     def _fault(self, error: AgentError, session: Session, caller: Caller) -> Exception:
-        """Return what is raised where there is no reply: whose fault it is."""
+        """Return the exception for a missing reply, depending on whose fault it is."""
         if session.exhausted:
             return BudgetExhausted(session.exhausted)
         name = self._name
@@ -195,9 +195,9 @@ class SimulatedUser:
         return InfrastructureError(f"{name} fails: {session.failure or error}")
 
     def _refuses_agent(self, error: AgentError, caller: Caller) -> bool:
-        """Whether the model answers without the agent's words, of which it may have too many.
+        """Whether the model answers once the agent's words, possibly too many, are left out.
 
-        Else an agent could end each episode that goes badly for it without a grade.
+        Otherwise an agent could end every episode that goes badly for it without a grade.
         """
         if not (isinstance(error, RequestRefused) and error.may_be_for_content):
             return False
@@ -210,11 +210,11 @@ class SimulatedUser:
 
 
 def _describe_stop(words: Sequence[str]) -> str:
-    """Return how the instructions say which words end the conversation."""
+    """Return the phrase of the instructions that names the words that end the conversation."""
     if len(words) == 1 and words[0].isalnum():
         return f"the one word {words[0]}."
     return f"this, as it is written here: {' or '.join(words)}"
 
 
 def _spend_nothing(**usage: Any) -> None:
-    """Without an episode, nobody counts."""
+    """Outside of an episode, usage is not counted."""

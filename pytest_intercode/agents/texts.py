@@ -1,4 +1,4 @@
-"""What models get to know of a task: what actions are, what is graded, and how an action ended."""
+"""Texts that describe a task to models: its actions, what is graded, and how an action ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 
 
 def describe_code(task: TaskView) -> str:
-    """Return what ``code`` is made of."""
+    """Return what kind of code the argument ``code`` takes."""
     return kind_of(task.env).describe_code(task)
 
 
@@ -32,7 +32,7 @@ def describe_execute(task: TaskView, turns_left: int) -> str:
 
 
 def describe_graded(task: TaskView) -> str:
-    """Return a sentence on what is graded; empty where the kind says nothing."""
+    """Return a sentence on what is graded; empty if the kind does not have one."""
     return kind_of(task.env).graded
 
 
@@ -45,7 +45,7 @@ def describe_submit(task: TaskView) -> str:
 
 
 def describe_answer(task: TaskView) -> str:
-    """Return the description of what is submitted."""
+    """Return the description of the submitted answer."""
     return kind_of(task.env).answer
 
 
@@ -55,7 +55,7 @@ def describe_task(task: TaskView, introduction: str, has_user: bool = False) -> 
     Args:
         task: the task.
         introduction: the sentences that say where the tools come from.
-        has_user: somebody may answer it.
+        has_user: whether a user may answer the model.
     """
     answered = "A user may answer what you say" if has_user else "Nobody answers questions"
     graded = f"{describe_graded(task)} ".lstrip()
@@ -73,8 +73,8 @@ def describe_end(observation: Observation, *, over: bool = False) -> str:
     """Return a note on how an action ended, in brackets.
 
     Args:
-        observation: what the action left.
-        over: it ended the episode: it used up the budget, or solved the task.
+        observation: the result of the action.
+        over: whether the action ended the episode, as it used up the budget or solved the task.
     """
     status, reward = observation.status, observation.reward
     state = f"status {status}" if status is not None else "failed"

@@ -1,7 +1,7 @@
-"""The tools of an episode as plain functions, which agent frameworks make tools of theirs from.
+"""The tools of an episode as plain functions, from which agent frameworks make their own tools.
 
-Frameworks read a tool's name, arguments and descriptions from the function: its signature, its
-annotations and its docstring in Google's style.
+Frameworks read a tool's name, arguments and descriptions from the function: from its signature, its
+annotations and its Google-style docstring.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def make_tools(
 def make_async_tools(
     task: TaskView, step: _Take, submission: _Take, raises: bool
 ) -> tuple[Callable[..., Awaitable[str]], Callable[..., Awaitable[str]]]:
-    """Return the same as coroutine functions; see ``AgentEnvironment.async_tools``."""
+    """Return the same tools as coroutine functions; see ``AgentEnvironment.async_tools``."""
 
     async def execute(code: str) -> str:
-        return _carry_out(step, code, raises)  # which lets the tasks of other episodes go on
+        return _carry_out(step, code, raises)  # "step" lets other episodes' asyncio tasks run
 
     async def submit(answer: str = "") -> str:
         return _carry_out(submission, answer, raises)

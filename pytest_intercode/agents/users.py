@@ -1,4 +1,4 @@
-"""The users of a run's tasks: who answers an agent that hands back, made for each episode."""
+"""The users of a run's tasks, who answer agents that hand back; one is made for each episode."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["Users", "cannot_continue", "choose_user_model", "has_model"]
 
 
 class Users:
-    """Makes the user of each episode; models that play them are behind one gateway.
+    """Makes the user of each episode; the models that play users share one gateway.
 
     Args:
-        settings: of that gateway; by default those of the environment's variables.
-        model: the model of the run, which comes before those that tasks name; empty for none.
+        settings: the settings of that gateway; by default, they come from environment variables.
+        model: the model of the run, which overrides the models that tasks name; empty for none.
     """
 
     def __init__(self, settings: GatewaySettings | None = None, model: str = "") -> None:
@@ -31,10 +31,10 @@ class Users:
         self._model = model
 
     def make(self, task: Task) -> Answers:
-        """Return the user of a task's episode; to be closed.
+        """Return the user of a task's episode; the caller has to close it.
 
         Raises:
-            ConfigurationError: no model is named that is to play the user, or it is out of reach.
+            ConfigurationError: no model is named to play the user, or it cannot be reached.
         """
         conversation = task.conversation
         if conversation is None:
@@ -46,11 +46,11 @@ class Users:
         return Answers(user=self.simulate(prompt, self.model_of(task), task, conversation))
 
     def model_of(self, task: Task) -> str:
-        """Return the model that plays the user of a task; empty where none is named."""
+        """Return the model that plays the user of a task; empty if none is named."""
         return self._model or (task.conversation.model if task.conversation is not None else "")
 
     def check(self, task: Task) -> None:
-        """See that a task can have its user, before anything is started.
+        """Check that a task can have its user, before anything is started.
 
         Raises:
             ConfigurationError: as for :meth:`make`.
@@ -74,12 +74,12 @@ class Users:
             prompt: who the user is and what the user wants.
             model: the model.
             task: the task.
-            conversation: how it ends, and what the model is told in place of the prompt.
+            conversation: how it ends, and the instructions that replace the prompt, if any.
 
         Raises:
-            ConfigurationError: no server is known for it, or an extra is not installed.
+            ConfigurationError: no server is known for the model, or an extra is not installed.
         """
-        # They import a client and a server, which most runs need for nothing.
+        # These import a client and a server, which most runs do not need.
         from pytest_intercode.agents.program.episode import episode_key
         from pytest_intercode.agents.simulated_user import SimulatedUser
 
@@ -98,10 +98,10 @@ def has_model(task: Task) -> bool:
 
 
 def cannot_continue(agent: str) -> str:
-    """Return why an agent cannot have a user.
+    """Return the message for an agent that cannot have a user.
 
     Args:
-        agent: how the user of this package names it.
+        agent: the agent, as the user of this package names it.
     """
     return (
         f"{agent}: this agent cannot go on with a reply, so no user can answer it; those can that "
@@ -114,11 +114,11 @@ def choose_user_model(user_model: str, agent_arguments: Mapping[str, str]) -> st
     """Return the model that plays the user: the one that a test names, or else the agent's.
 
     Args:
-        user_model: the test's; empty for none.
-        agent_arguments: those of ``--intercode-agent-arg``.
+        user_model: the model that the test names; empty for none.
+        agent_arguments: the values of ``--intercode-agent-arg``.
 
     Raises:
-        ConfigurationError: neither is known.
+        ConfigurationError: neither model is known.
     """
     model = user_model or agent_arguments.get("model", "")
     if not model:

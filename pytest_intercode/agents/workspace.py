@@ -1,13 +1,13 @@
 """A copy of the task's directory on this machine, for an agent whose program edits local files.
 
-Each episode has a folder of its own. What has changed in the sandbox is carried out into it, and
-what the program has changed there is carried in: only what changed, as one archive. Both sides are
-compared with what they last had in common, so nothing that only one of them has changed is lost;
-where both have changed a file, the program's stays.
+Each episode has its own folder. Changes in the sandbox are copied out into it, and the program's
+changes are copied in: only what has changed, as one archive. Both sides are compared with their
+last common state, so no change that was made on only one side is lost; if both sides have changed
+a file, the program's version stays.
 
-Neither side is trusted. Links that lead out of the folder, devices and pipes are not copied, and no
-link is followed. A program on this machine may run git in the folder, which runs what its settings
-name, so settings and hooks of git that the sandbox changes stay in the sandbox.
+Neither side is trusted. Links that lead out of the folder, devices and pipes are not copied, and
+links are not followed. A program on this machine may run git in the folder, and git runs commands
+that its settings name, so git settings and hooks that the sandbox changes stay in the sandbox.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = ["ARGUMENT", "Workspace", "Workspaces"]
 Result = TypeVar("Result")
 
 ARGUMENT = "workspace"
-"""The argument of agents that have one."""
+"""The argument of agents that can have a workspace."""
 
 _CALLER = f"{ARGUMENT}=..."  # in messages
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -61,7 +61,8 @@ class Workspaces:
     """Makes the workspaces of an agent's episodes.
 
     Args:
-        value: of the argument: ``yes``, or a folder in which the workspaces stay; None for none.
+        value: the argument's value: ``yes``, ``no``, or a folder in which the workspaces are kept;
+            None if it is not given.
         folder: where a relative path starts.
 
     Raises:
@@ -75,10 +76,10 @@ class Workspaces:
         self._private: PrivateFolder | None = None
 
     def open(self, task: TaskView, env: AgentEnvironment) -> Workspace | None:
-        """Return a copy of the task's directory, where one is asked for.
+        """Return a copy of the task's directory, or None if none is requested.
 
         Raises:
-            AgentError: the task has no directory of its own, or it is too large.
+            AgentError: the task's directory is the whole sandbox, or it is too large.
         """
         if not self.enabled:
             return None
@@ -103,7 +104,7 @@ class Workspaces:
         return workspace
 
     def close(self) -> None:
-        """Remove what is not kept."""
+        """Remove the workspaces that are not kept."""
         if self._private is not None:
             self._private.close()
 
@@ -125,33 +126,33 @@ class Workspace:
         self._env = env
         self._keep = keep
         self._since = ""
-        self._base: dict[str, Entry] = {}  # what both sides had in common last
-        self._sandbox_only: set[str] = set()  # what only the sandbox can have
+        self._base: dict[str, Entry] = {}  # the last common state of both sides
+        self._sandbox_only: set[str] = set()  # names that only the sandbox can have
         self._inodes: dict[str, bytes] = {}
         self._digests: dict[str, tuple[tuple[int, ...], bytes]] = {}
 
     @property
     def variables(self) -> dict[str, str]:
-        """Variables for the program that runs in it."""
+        """Environment variables for the program that runs in the workspace."""
         return {"INTERCODE_WORKSPACE": str(self.folder), "PWD": str(self.folder)}
 
     def pull(self) -> None:
-        """Carry out what has changed in the sandbox.
+        """Copy out what has changed in the sandbox.
 
         Raises:
-            AgentError: it is too large, or cannot be read.
+            AgentError: the changes are too large, or cannot be read.
             BudgetExhausted: the episode is over.
         """
         if not self._pull(self._since or "0", whole=not self._since):
-            # A folder was renamed: what is in it is as old as before.
+            # A folder was renamed: the files in it have new names, but their old times.
             self._pull("0", whole=True)
 
     def _pull(self, since: str, *, whole: bool) -> bool:
-        """Carry out what has changed since a time; return whether that was all.
+        """Copy out what has changed since a time; return whether nothing was missing.
 
         Args:
-            since: a time of the sandbox.
-            whole: everything is there that can be, so what is missing cannot.
+            since: a time on the sandbox's clock.
+            whole: whether the sandbox sends everything, so that what is missing cannot be copied.
         """
         first = not self._since
         reply = self._act(lambda shell: shell.changed_files(since))
@@ -171,7 +172,7 @@ class Workspace:
                 ):
                     local_entries[name] = self._base[name] = entry
                     self._sandbox_only.discard(name)
-            # Of those that were here before, too, one may lead out by what has changed.
+            # Check earlier links as well: other changes may make one lead out of the folder.
             links = (name for name, entry in self._base.items() if entry.kind == "link")
             for path in remove_links_out([self.folder / name for name in links], self.folder):
                 name = str(path.relative_to(self.folder))
@@ -190,10 +191,10 @@ class Workspace:
         return not missing or whole
 
     def push(self) -> None:
-        """Carry in what the program has changed.
+        """Copy in what the program has changed.
 
         Raises:
-            AgentError: it is too large, or the task's user may not write it.
+            AgentError: the changes are too large, or the task's user may not write them.
             BudgetExhausted: the episode is over.
         """
         local_entries = self._scan()
@@ -215,10 +216,10 @@ class Workspace:
         self._sandbox_only -= {*packed, *replaced}
 
     def push_last(self) -> None:
-        """Carry in what the program has left, where that still counts.
+        """Copy in the program's last changes, unless the episode is already over.
 
         Raises:
-            AgentError: it cannot be carried in, and the episode is not over.
+            AgentError: they cannot be copied in, and the episode is not over.
         """
         try:
             self.push()
@@ -229,7 +230,7 @@ class Workspace:
                 raise
 
     def close(self) -> None:
-        """Remove the folder, if it is not kept."""
+        """Remove the folder unless it is kept."""
         if not self._keep:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -239,7 +240,7 @@ class Workspace:
     # -- this side
 
     def _scan(self) -> dict[str, Entry]:
-        """Return what stands in the folder; no link is followed."""
+        """Return the entries of the folder; links are not followed."""
         current_time, entries = time.time_ns(), dict[str, Entry]()
         digests: dict[str, tuple[tuple[int, ...], bytes]] = {}
         pending = [""]
@@ -252,7 +253,7 @@ class Workspace:
                         raise AgentError(
                             f"workspace: it has more than {MAX_ENTRIES:,} files and folders"
                         )
-                    with contextlib.suppress(OSError):  # it has just been replaced
+                    with contextlib.suppress(OSError):  # it has just been replaced or removed
                         status = directory_entry.stat(follow_symlinks=False)
                         entry = self._entry(name, status, digests, current_time)
                         if entry is None:
@@ -293,7 +294,7 @@ class Workspace:
                 if base is None:
                     return None
                 content = base.content
-            # What was written just now may be written again within the same tick of the clock.
+            # A file that was just written may be written again within the same clock tick.
             if status.st_ctime_ns < current_time - RACY_SECONDS * 1e9:
                 digests[name] = stamp, content
         else:
@@ -311,7 +312,7 @@ class Workspace:
     def _pack(
         self, names: list[str], local_entries: Mapping[str, Entry]
     ) -> tuple[bytes, dict[str, Entry]]:
-        """Return an archive of what the program has changed, and what is in it."""
+        """Return an archive of what the program has changed, and the entries in it."""
         buffer, packed, room = io.BytesIO(), dict[str, Entry](), MAX_BYTES
         with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
             for name in names:
@@ -323,7 +324,7 @@ class Workspace:
                     try:
                         data = content = _content(self.folder / name)
                     except OSError:
-                        continue  # it has just been replaced, and is looked at again
+                        continue  # it has just been replaced; the next push checks it again
                     entry = Entry("file", entry.mode, digest(data))
                 room -= len(data)
                 if room < 0:
@@ -337,8 +338,8 @@ class Workspace:
     # -- what comes from the sandbox
 
     def _remove(self, names: set[str], local_entries: dict[str, Entry]) -> None:
-        """Remove what the sandbox has removed; what the program has changed stays."""
-        for name in sorted(names, reverse=True):  # what is in a folder comes before the folder
+        """Remove what the sandbox has removed, except what the program has changed."""
+        for name in sorted(names, reverse=True):  # the content of a folder comes before the folder
             unchanged = local_entries.get(name) == self._base.pop(name)
             if unchanged and self._clear(self.folder / name):
                 del local_entries[name]
@@ -351,7 +352,7 @@ class Workspace:
         member: tarfile.TarInfo,
         local_entries: Mapping[str, Entry],
     ) -> bool:
-        """Write an entry, unless the program has changed it; return whether it is there."""
+        """Write an entry unless the program has changed it; return whether it is now present."""
         parent, path = posixpath.dirname(name), self.folder / name
         local, local_parent = local_entries.get(name), local_entries.get(parent)
         if parent and (local_parent is None or local_parent.kind != "folder"):
@@ -394,7 +395,7 @@ class Workspace:
 
 
 def _content(path: Path) -> bytes:
-    """Return the content of a file, which may be replaced by anything at any moment."""
+    """Return the content of a file; anything may replace the file at any moment."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -407,7 +408,7 @@ def _content(path: Path) -> bytes:
 
 
 def _outermost(names: set[str]) -> list[str]:
-    """Return the names that are not in a folder that is among them."""
+    """Return the names that are not inside a folder that is also among the names."""
     outermost: list[str] = []
     for name in sorted(names):
         parents = (name[:index] for index, character in enumerate(name) if character == "/")

@@ -1,4 +1,4 @@
-"""What has changed in a sandbox's directory, as it reports it to a workspace: times and an archive.
+"""Reads the changes in a sandbox's directory that the sandbox reports to a workspace.
 
 The reply of ``environments/access.py`` is a head with a time, the inodes of all names, and a tar
 archive. Nothing in it is trusted.
@@ -22,22 +22,22 @@ from pytest_intercode.errors import AgentError
 
 __all__ = ["RACY_SECONDS", "Changes", "Entry", "Kind", "digest", "is_guarded", "open_changes"]
 
-# Some file systems take upper case and lower case for the same.
+# Some file systems do not distinguish upper case and lower case.
 _GIT = re.compile(
     r"(?:.*/)?\.git/(?:.*/)?(?:config(?:\.worktree)?|commondir|gitdir|hooks(?:/.*)?)", re.IGNORECASE
 )
 _IN_GIT = re.compile(r"(?:.*/)?\.git/.*", re.IGNORECASE)
 
 RACY_SECONDS = 0.05
-"""In which a file may change without another time."""
+"""The time in seconds within which a file may change without getting a new modification time."""
 
 Kind = Literal["file", "folder", "link"]
-"""What an entry of a directory is; there are no others in a workspace."""
+"""The kinds of directory entries; a workspace has no others."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is at a name: a file's content by its digest, a link's by its target."""
+    """A directory entry; ``content`` is the digest of a file, or the target of a link."""
 
     kind: Kind
     mode: int = 0
@@ -45,19 +45,20 @@ class Entry:
 
     @property
     def local_mode(self) -> int:
-        """The mode that it has here, where the program is to read and change it."""
+        """The mode of the copy here, which the program must be able to read and change."""
         return self.mode | (0o700 if self.kind == "folder" else 0o600)
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What has changed in a sandbox's directory.
+    """The changes in a sandbox's directory.
 
     Attributes:
-        archive: the content of what has changed.
-        entries: what the archive holds, with its members; None for what cannot be here.
-        inodes: the inodes of all names of the directory, also of those that have not changed.
-        since: the time from which changes are to be asked for next: a little before this look.
+        archive: the content of the changed entries.
+        entries: the entries of the archive with their members; the entry is None if it cannot
+            exist on this machine.
+        inodes: the inodes of all names in the directory, including unchanged ones.
+        since: the time from which to ask for changes next: a little before this report.
     """
 
     archive: tarfile.TarFile
@@ -71,7 +72,7 @@ def open_changes(reply: bytes) -> Iterator[Changes]:
     """Open the reply of a sandbox.
 
     Raises:
-        AgentError: it cannot be read, or holds too much.
+        AgentError: the reply cannot be read, or is too large.
     """
     head, _, rest = reply.partition(b"\0")
     end = 0 if rest.startswith(b"\0") else rest.find(b"\0\0") + 1
@@ -79,7 +80,7 @@ def open_changes(reply: bytes) -> Iterator[Changes]:
     try:
         with tarfile.open(fileobj=file) as archive:
             entries = _read_entries(archive)
-            inodes = dict.fromkeys(entries, b"")  # without names, the archive holds everything
+            inodes = dict.fromkeys(entries, b"")  # without a list of names, the archive is complete
             if head.startswith(b"some "):
                 pairs = (pair.partition(b" ") for pair in rest[:end].split(b"\0")[:-1])
                 inodes = {posixpath.normpath(os.fsdecode(name)): inode for inode, _, name in pairs}
@@ -117,7 +118,7 @@ def _read_entries(archive: tarfile.TarFile) -> dict[str, tuple[Entry | None, tar
             continue
         entry: Entry | None = None
         mode = member.mode & 0o777
-        if member.islnk():  # a further name of a file: a copy here
+        if member.islnk():  # a hard link becomes a copy here
             first, first_member = entries.get(posixpath.normpath(member.linkname), (None, member))
             if first is not None and first.kind == "file":
                 room -= first_member.size
@@ -139,9 +140,9 @@ def _read_entries(archive: tarfile.TarFile) -> dict[str, tuple[Entry | None, tar
 
 
 def is_guarded(name: str, entry: Entry) -> bool:
-    """Whether git may run what this names, so that it is not carried out of the sandbox."""
+    """Whether git may run programs that this entry names; it then stays in the sandbox."""
     last = posixpath.basename(name).lower()
     pointer = last == ".git" and entry.kind != "folder"
-    # Any folder with a HEAD may be a bare repository, with settings of its own.
+    # Any folder with a HEAD may be a bare repository, with its own settings.
     bare = last == "head" and _IN_GIT.fullmatch(name) is None
     return pointer or bare or _GIT.fullmatch(name) is not None

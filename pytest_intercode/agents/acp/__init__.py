@@ -1,6 +1,6 @@
-"""The agent ``acp:CMDLINE``, and the client of the Agent Client Protocol that it is played by.
+"""The agent ``acp:CMDLINE``, and our client of the Agent Client Protocol.
 
-We are the client, as an editor is: https://agentclientprotocol.com, version 1. Only lines of JSON
-are needed for that, so there is no dependency. The SDK for Python makes a task of each message,
+We are the client, as an editor would be: https://agentclientprotocol.com, version 1. The protocol
+needs only lines of JSON, so there is no dependency. The Python SDK creates a task for each message,
 without a limit, and skips lines that are not JSON.
 """

@@ -1,7 +1,7 @@
 """The agent ``acp:CMDLINE``: a program on this machine that speaks the Agent Client Protocol.
 
-It is started for each episode. What it asks of its client, files and terminals, is the sandbox's;
-what it does without asking happens on this machine, as with any program (``command:``).
+It is started for each episode. The files and terminals that it requests from its client are those
+of the sandbox; what it does without its client happens on this machine, as with ``command:``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pytest_intercode.system.private_folder import PrivateFolder
 __all__ = ["make_factory"]
 
 _EXIT_TIMEOUT = 1.0  # seconds that a program has to exit after the end of its input
-_HERE = "{here}"  # in the command line: the folder where relative paths start
+_HERE = "{here}"  # in the command line: the folder from which relative paths start
 _ARGUMENTS = (
     Argument(ARGUMENT, text),
     Argument("permission", choice(*PERMISSIONS)),
@@ -62,7 +62,7 @@ def make_factory(
     """Return the factory of agents that speak ACP.
 
     The arguments are ``permission``, ``mode`` and ``auth`` (:class:`SessionSettings`), and
-    ``workspace``, for a copy of the task's directory that the program runs in.
+    ``workspace`` to run the program in a copy of the task's directory.
 
     Raises:
         AgentLoadError: the command line or an argument is wrong.
@@ -86,7 +86,7 @@ def make_factory(
 
     closing = ExitStack()
     closing.callback(private.close)
-    closing.callback(services.close)  # first
+    closing.callback(services.close)  # runs first
     return AgentFactory(
         name,
         make,
@@ -108,7 +108,7 @@ class _Episode(ProgramEpisode):
     settings: SessionSettings
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
-        """Start the program, let it work at the task, and hand in its answer."""
+        """Start the program, let it work on the task, and submit its answer."""
         with self.playing(task, env) as variables:
             env.log(f"[the agent runs {_PROMISE}]\n")
             workspace = self.workspace
@@ -125,7 +125,7 @@ class _Episode(ProgramEpisode):
             try:
                 self._converse(program, task, env, updates)
             except AgentError:
-                program.kill()  # it has broken the rules, and need not be waited for
+                program.kill()  # it has violated the protocol, so do not wait for it
                 raise
             finally:
                 self._end(program, env)
@@ -168,7 +168,7 @@ class _Episode(ProgramEpisode):
         except BudgetExhausted:
             lines.release()
             conversation.cancel()
-            # An episode whose time is up is over before its program is stopped.
+            # When time is up, the episode is over before its program is stopped.
             if not conversation.greeted:
                 program.wait(_EXIT_TIMEOUT)
                 if self._aborted:
@@ -178,7 +178,7 @@ class _Episode(ProgramEpisode):
             lines.close()
 
     def _hand_back(self, env: AgentEnvironment) -> Callable[[str], str | None]:
-        """Return what gives a message to the user, or to the tests, which need the files."""
+        """Return a function that hands back to the user or the tests, which need the files."""
         workspace = self.workspace
 
         def ask(message: str) -> str | None:
@@ -191,16 +191,16 @@ class _Episode(ProgramEpisode):
     def _explain(
         self, program: Program, env: AgentEnvironment, method: str, *, greeted: bool
     ) -> None:
-        """Say how the program ended before it answered.
+        """Raise an error that says how the program ended before it answered.
 
         Args:
             program: the program.
             env: the episode.
-            method: what it did not answer.
-            greeted: it has answered before that.
+            method: the method of the request that it did not answer.
+            greeted: whether it has answered ``initialize`` before.
 
         Raises:
-            AgentError: it has ended by itself, or never answered at all.
+            AgentError: the program ended on its own, or never answered at all.
         """
         status = program.wait(_EXIT_TIMEOUT)
         env.log(program.output())
@@ -218,7 +218,7 @@ class _Episode(ProgramEpisode):
             raise AgentError(f"the program {ending} before it answered {method}{last}")
 
     def _end(self, program: Program, env: AgentEnvironment) -> None:
-        """End the program, and carry in what it has left in its workspace."""
+        """End the program, and copy in the last changes of its workspace."""
         if program.wait(_EXIT_TIMEOUT) is None:
             program.kill()
         env.log(program.output())
@@ -226,7 +226,7 @@ class _Episode(ProgramEpisode):
             self.workspace.push_last()
 
     def _answer(self, env: AgentEnvironment, updates: Updates) -> str:
-        """Return what is graded instead of the last output, which is that of a terminal."""
+        """Return the answer to grade instead of the last output, which is a terminal's."""
         kind = kind_of(env.task.env)
         answer = read_answer(env)
         if answer is not None:

@@ -1,8 +1,8 @@
 """JSON-RPC 2.0 over lines, with an agent that is not trusted.
 
-Everything happens on the agent's thread: while we wait for an answer, what the agent asks is
-carried out, one request at a time, and is answered before the next line is read. So an agent that
-floods us waits, and no more than one of its messages is held here.
+Everything happens on the agent's thread: while we wait for an answer, the agent's own requests are
+carried out one at a time, and each is answered before the next line is read. So an agent that
+floods us with messages has to wait, and at most one of its messages is in memory.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pytest_intercode.errors import AgentError
 
 __all__ = ["AgentRefused", "Connection", "ConnectionLost", "RequestRefused"]
 
-_MAX_MESSAGES = 1_000_000  # of one episode; most are pieces of a model's answer
-_MAX_REQUESTS = 100_000  # of the agent in one episode
+_MAX_MESSAGES = 1_000_000  # in one episode; most are pieces of a model's answer
+_MAX_REQUESTS = 100_000  # from the agent in one episode
 _MAX_ID = 200  # characters
 _MAX_REASON = 300  # characters of an error's message and data
 _INVALID_PARAMS, _METHOD_NOT_FOUND = -32602, -32601  # of JSON-RPC
@@ -25,11 +25,11 @@ _EXAMPLE = '{"jsonrpc": "2.0", ...}'
 
 
 class RequestRefused(Exception):
-    """A request of the agent cannot be carried out; it is told so, and goes on.
+    """A request of the agent cannot be carried out; the agent gets an error and continues.
 
     Args:
-        message: why.
-        code: the error's number.
+        message: the reason.
+        code: the error code.
     """
 
     def __init__(self, message: str, code: int = _INVALID_PARAMS) -> None:
@@ -38,15 +38,15 @@ class RequestRefused(Exception):
 
 
 class AgentRefused(AgentError):
-    """The agent answers a request of ours with an error.
+    """The agent answers one of our requests with an error.
 
     Args:
-        method: of the request.
-        error: what it answers.
+        method: the method of the request.
+        error: the error that it answers with.
 
     Attributes:
-        method: of the request.
-        code: the error's number; None where it has none.
+        method: the method of the request.
+        code: the error code; None if there is none.
     """
 
     def __init__(self, method: str, error: object) -> None:
@@ -59,10 +59,10 @@ class AgentRefused(AgentError):
 
 
 class ConnectionLost(AgentError):
-    """The agent wrote no more before it answered.
+    """The agent's output ended before it answered.
 
     Args:
-        method: of the request that it did not answer.
+        method: the method of the request that it did not answer.
     """
 
     def __init__(self, method: str) -> None:
@@ -71,15 +71,15 @@ class ConnectionLost(AgentError):
 
 
 Handler = Callable[[Mapping[str, Any]], "Mapping[str, Any] | None"]
-"""Carries out a request by its parameters, and returns the result."""
+"""Takes the parameters of a request, carries it out, and returns the result."""
 
 
 class Connection:
     """The connection to one agent; used on one thread.
 
     Args:
-        lines: what it writes and reads.
-        handlers: what carries out its requests, by method.
+        lines: the lines that it writes and reads.
+        handlers: the functions that carry out its requests, by method.
         update: called with the parameters of each ``session/update``.
     """
 
@@ -92,17 +92,17 @@ class Connection:
         self._lines = lines
         self._handlers = handlers
         self._update = update
-        self._requests = 0  # of ours
-        self._agent_requests: set[tuple[type, object]] = set()  # the ids of the agent's
+        self._requests = 0  # the number of our requests
+        self._agent_requests: set[tuple[type, object]] = set()  # the ids of the agent's requests
 
     def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask the agent, and carry out what it asks until it answers.
+        """Send a request, and carry out the agent's requests until it answers.
 
         Raises:
-            AgentRefused: it answers with an error.
-            ConnectionLost: it ends before that.
-            AgentError: it does not keep to the protocol.
-            BudgetExhausted: what it asked for is not carried out, as the episode is over.
+            AgentRefused: the agent answers with an error.
+            ConnectionLost: the agent ends before it answers.
+            AgentError: the agent violates the protocol.
+            BudgetExhausted: its request is not carried out, as the episode is over.
         """
         number = self._requests
         self._requests += 1
@@ -119,11 +119,11 @@ class Connection:
         raise ConnectionLost(method)
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Let the agent know something that it does not answer."""
+        """Send the agent a notification, which it does not answer."""
         self._send({"method": method, "params": params})
 
     def _take(self, line: bytes, method: str, number: int) -> Mapping[str, Any] | None:
-        """Carry out what a line asks for, or return what it answers to our request."""
+        """Carry out the request in a line, or return the line's answer to our request."""
         message = read_object(line, self._lines.received, _EXAMPLE)
         if "method" in message:
             self._serve(message)
@@ -155,7 +155,7 @@ class Connection:
         if "id" not in message:
             if method == "session/update":
                 self._update(params)
-            return  # others are nothing that we have to know
+            return  # other notifications are not needed
         self._check_id(message["id"])
         reply: dict[str, Any] = {"id": message["id"]}
         try:

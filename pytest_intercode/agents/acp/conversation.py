@@ -1,4 +1,4 @@
-"""A conversation with an agent over ACP: it is greeted, gets a session, and is given prompts."""
+"""A conversation with an agent over ACP: initialization, a session, and prompts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pytest_intercode.errors import AgentError
 __all__ = ["PERMISSIONS", "Conversation", "SessionSettings"]
 
 PERMISSIONS = ("once", "always", "reject")
-"""How requests for permission are answered: allowed once (the default), forever, or not at all."""
+"""How to answer requests for permission: allow once (the default), allow always, or reject."""
 
 _VERSION = 1  # of the protocol
 _AUTHENTICATION_REQUIRED = -32000
-_KINDS = {  # of the options that a request offers, the best first
+_KINDS = {  # of the options that a request offers, in order of preference
     "once": ("allow_once", "allow_always"),
     "always": ("allow_always", "allow_once"),
     "reject": ("reject_once", "reject_always"),
@@ -31,12 +31,12 @@ _KINDS = {  # of the options that a request offers, the best first
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """How a session is begun, as arguments and recipes say it.
+    """The settings of a session, from arguments or a recipe.
 
     Attributes:
         permission: one of :data:`PERMISSIONS`.
         mode: the id of the session's mode; empty for the agent's default.
-        auth: the id of the method by which the agent is to log in; empty for none.
+        auth: the id of the method by which the agent logs in; empty for none.
     """
 
     permission: str = PERMISSIONS[0]
@@ -49,16 +49,16 @@ class Conversation:
 
     Args:
         env: the episode.
-        lines: what the agent writes and reads.
-        updates: what it reports.
-        settings: how the session is begun.
-        capabilities: what of files and terminals it is served.
-        handlers: what carries that out, by the method of a request.
-        spend: called with the tokens of a prompt, where the agent says them; None where something
-            else counts them.
+        lines: the lines that the agent writes and reads.
+        updates: receives the agent's updates.
+        settings: the settings of the session.
+        capabilities: which files and terminals the client offers.
+        handlers: the functions that carry out requests for these, by method.
+        spend: called with the tokens of a prompt if the agent reports them; None if they are
+            counted elsewhere.
 
     Attributes:
-        greeted: the agent has answered ``initialize``.
+        greeted: whether the agent has answered ``initialize``.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class Conversation:
         self._connection = Connection(lines, {**own_handlers, **(handlers or {})}, self._receive)
 
     def open(self, folder: str, servers: Mapping[str, str]) -> None:
-        """Greet the agent, and begin a session.
+        """Initialize the agent and start a session.
 
         Args:
-            folder: where the agent works.
-            servers: the command lines of MCP servers that it is to start, or the addresses of
-                others, by name.
+            folder: the folder in which the agent works.
+            servers: the command lines of MCP servers that the agent starts, or the addresses of
+                other MCP servers, by name.
 
         Raises:
-            AgentError: it refuses, or does not keep to the protocol.
+            AgentError: the agent refuses, or violates the protocol.
             BudgetExhausted: the episode is over.
         """
         reply = self._connection.request(
@@ -120,14 +120,14 @@ class Conversation:
             self._connection.request("session/set_mode", mode)
 
     def converse(self, prompt: str, ask: Callable[[str], str | None]) -> None:
-        """Give the agent a prompt, and then the replies of the user.
+        """Send the agent a prompt, and then the replies of the user.
 
         Args:
             prompt: the prompt.
-            ask: gives the user the agent's message; returns the reply, or None at the end.
+            ask: sends the user the agent's message; returns the reply, or None at the end.
 
         Raises:
-            AgentError: it fails, or does not keep to the protocol.
+            AgentError: the agent fails, or violates the protocol.
             BudgetExhausted: the episode is over.
         """
         reply: str | None = prompt
@@ -135,16 +135,16 @@ class Conversation:
             self._updates.begin()
             self._prompt(reply)
             message = replace_surrogates(self._updates.message)
-            hands_back = message or not self._env.has_user  # a user has to be told something
+            hands_back = message or not self._env.has_user  # a user needs a message
             reply = ask(message) if hands_back and self._env.is_answered else None
 
     def cancel(self) -> None:
-        """Let the agent know that nothing more of its work counts."""
+        """Notify the agent that its further work does not count."""
         if self._session:
             self._connection.notify("session/cancel", {"sessionId": self._session})
 
     def _begin(self, folder: str, servers: Mapping[str, str], greeting: Mapping[str, Any]) -> str:
-        """Begin a session, and return its id."""
+        """Start a session and return its id."""
         params = {
             "cwd": folder,
             "mcpServers": [_server_entry(name, servers[name], greeting) for name in servers],
@@ -185,7 +185,7 @@ class Conversation:
             self._updates.receive(params)
 
     def _permit(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Answer a request for permission by the policy; nobody is asked."""
+        """Answer a request for permission according to the settings; nobody is asked."""
         options = params.get("options")
         by_kind = {
             option.get("kind"): option.get("optionId")
@@ -202,15 +202,15 @@ class Conversation:
 
 
 def _server_entry(name: str, server: str, greeting: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an MCP server as ``session/new`` takes it.
+    """Return the entry of an MCP server for ``session/new``.
 
     Args:
         name: its name.
         server: its command line or address.
-        greeting: the agent's answer to ``initialize``, which says what it speaks.
+        greeting: the agent's answer to ``initialize``, with the transports that it supports.
 
     Raises:
-        AgentError: the agent does not speak to servers in this way.
+        AgentError: the agent does not support the server's transport.
     """
     address = address_of(server)
     if address is None:
@@ -229,8 +229,8 @@ def _server_entry(name: str, server: str, greeting: Mapping[str, Any]) -> dict[s
 def _tokens(usage: Mapping[str, Any]) -> dict[str, int]:
     """Return the tokens of a prompt, as :meth:`AgentEnvironment.spend` takes them.
 
-    With some agents, the input includes what went through caches, and the output the thoughts. With
-    others, such as opencode, they do not: the total is the sum of all.
+    Some agents include the tokens of caches in the input, and those of thoughts in the output.
+    Others, such as opencode, do not: their total is the sum of all counts.
     """
 
     def count(key: str) -> int:

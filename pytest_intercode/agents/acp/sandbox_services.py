@@ -1,8 +1,8 @@
-"""The files and terminals that an agent on this machine is served: those of the task's sandbox.
+"""The files and terminals of the task's sandbox, offered to an agent on this machine.
 
-A path is one of the sandbox, and is opened there with the rights of the task's user: no ``..`` and
-no link leads out of it. A command of a terminal is a turn, and runs like any other action: one at a
-time, to its end or to the end of its time.
+A path is a path in the sandbox, and is opened there with the rights of the task's user: no ``..``
+and no link leads out of the sandbox. A terminal command is a turn, and runs like any other action:
+one at a time, until it ends or times out.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ CAPABILITIES: Mapping[str, Any] = {
     "fs": {"readTextFile": True, "writeTextFile": True},
     "terminal": True,
 }
-"""What the client says that it serves."""
+"""The capabilities that the client announces."""
 
 MAX_FILE_BYTES = 10 * 1024**2
-"""Bytes of a file that is read or written at once."""
+"""The size limit, in bytes, of a file that is read or written."""
 
 Result = TypeVar("Result")
 
 _MAX_PATH_BYTES = 4096
-_MAX_TERMINALS = 100  # that are not released
+_MAX_TERMINALS = 100  # not yet released
 _INTERNAL_ERROR, _NOT_FOUND = -32603, -32002
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 class SandboxServices:
-    """Carries out what an agent asks of its client; used on the agent's thread.
+    """Carries out an agent's requests to its client; used on the agent's thread.
 
     Args:
         env: the episode.
-        updates: what the agent reports.
-        workspace: the copy of the task's directory that it is in, if it has one: paths below that
-            are those below the task's directory.
+        updates: receives the agent's updates.
+        workspace: the copy of the task's directory that the agent runs in, if any: paths below it
+            are mapped to paths below the task's directory.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class SandboxServices:
             raise RequestRefused(f"{path} is not UTF-8", _INTERNAL_ERROR) from None
         if line is not None or limit is not None:
             first = max((line or 1) - 1, 0)
-            # By line feeds alone: splitlines() ends a line at other characters, too.
+            # Split only at line feeds: splitlines() also splits at other characters.
             lines = io.StringIO(text, newline="\n").readlines()[first:]
             text = "".join(lines if limit is None else lines[:limit])
         return {"content": text}
@@ -112,10 +112,10 @@ class SandboxServices:
             raise RequestRefused(str(error), _NOT_FOUND) from None
 
     def _path(self, params: Mapping[str, Any], key: str) -> str:
-        """Return a path of the sandbox.
+        """Return a path in the sandbox.
 
         Raises:
-            RequestRefused: it is not an absolute path.
+            RequestRefused: it is not a valid absolute path.
         """
         path = _text(params, key)
         if not path.startswith("/"):
@@ -145,7 +145,7 @@ class SandboxServices:
         self._updates.begin_command()
         try:
             result = self._env.exec(command, cwd=cwd, counts_as_turn=True)
-        except AgentError as error:  # it cannot be sent to a shell
+        except AgentError as error:  # the command cannot be sent to a shell
             raise RequestRefused(str(error)) from None
         self._pull()
         self._count += 1
@@ -169,7 +169,7 @@ class SandboxServices:
         return _exit_status(self._terminal(params)[0])
 
     def _kill(self, params: Mapping[str, Any]) -> None:
-        self._terminal(params)  # its command has ended
+        self._terminal(params)  # only check the id: the command has already ended
 
     def _release(self, params: Mapping[str, Any]) -> None:
         self._terminal(params)
@@ -182,7 +182,7 @@ class SandboxServices:
         return self._terminals[number]
 
     def _pull(self) -> None:
-        """Carry out into the workspace what has changed in the sandbox.
+        """Copy what has changed in the sandbox into the workspace.
 
         Raises:
             BudgetExhausted: the episode is over.
@@ -194,7 +194,7 @@ class SandboxServices:
 
 
 def _command_line(params: Mapping[str, Any]) -> str:
-    """Return the line of shell that a terminal runs: a program and its arguments, or a line."""
+    """Return the shell code that a terminal runs, from a program with arguments or a line."""
     command, arguments = _text(params, "command"), params.get("args") or []
     if not isinstance(arguments, list) or not all(isinstance(word, str) for word in arguments):
         raise RequestRefused("args: it is a list of texts")

@@ -1,4 +1,4 @@
-"""What an agent reports while it works: its words, plans and tool calls, for the trajectory."""
+"""The updates that an agent sends while it works (text, plans, tool calls), for the trajectory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pytest_intercode.errors import AgentError
 __all__ = ["Updates"]
 
 _MAX_OPEN_CALLS = 1000
-_MAX_CHARACTERS = 64 * 1024  # of what it said, that are kept
-_MAX_ARGUMENTS = 20_000  # characters of what a tool was called with
+_MAX_CHARACTERS = 64 * 1024  # of a message, and of a thought, are kept
+_MAX_ARGUMENTS = 20_000  # characters of a tool call's arguments
 _MAX_PLAN_ENTRIES = 50
 _ENDS = ("completed", "failed")
 _KINDS = (
@@ -26,14 +26,14 @@ _KINDS = (
 
 @dataclass
 class _ToolCall:
-    """A tool call that the agent has begun.
+    """A tool call that the agent has started.
 
     Attributes:
         kind: one of the protocol's kinds of tools.
-        title: what it does, for people.
-        arguments: what the tool was called with, as far as that is known.
-        output: what came of it.
-        served: a command of a terminal of ours did it, which is a turn already.
+        title: a description for people.
+        arguments: the arguments of the call, as far as they are known.
+        output: the result of the call.
+        served: whether a command in one of our terminals did it, which is already a turn.
     """
 
     kind: str = "other"
@@ -43,7 +43,7 @@ class _ToolCall:
     served: bool = False
 
     def merge(self, update: Mapping[str, Any]) -> None:
-        """Take over what an update says; what it leaves out stays."""
+        """Apply an update; values that it leaves out do not change."""
         if update.get("kind") in _KINDS:
             self.kind = str(update["kind"])
         if isinstance(update.get("title"), str):
@@ -60,7 +60,7 @@ class _ToolCall:
 
     @property
     def action(self) -> str:
-        """The call as the trajectory has it: the command of a shell, or ``NAME(ARGUMENTS)``."""
+        """The call as an action of the trajectory: a shell command, or ``KIND(ARGUMENTS)``."""
         if self.kind == "execute" and isinstance(self.arguments, dict):
             command = self.arguments.get("command")
             if isinstance(command, str):
@@ -75,8 +75,9 @@ class Updates:
     """The updates of one session.
 
     Args:
-        env: the episode, whose trajectory they go into.
-        take_turns: a tool call that is not ours is a turn; False where the gateway knows the turns.
+        env: the episode, to whose trajectory they are added.
+        take_turns: whether a tool call that we did not carry out is a turn; False if the turns are
+            read from the gateway's exchanges.
     """
 
     def __init__(self, env: AgentEnvironment, *, take_turns: bool) -> None:
@@ -87,18 +88,18 @@ class Updates:
 
     @property
     def message(self) -> str:
-        """What the agent has said since its last tool call."""
+        """The text that the agent has sent since its last tool call."""
         return self._message.strip()
 
     def begin(self) -> None:
-        """Begin another prompt: what was said before is not its answer."""
+        """Start another prompt: earlier text is not part of its answer."""
         self._message = ""
 
     def receive(self, params: Mapping[str, Any]) -> None:
-        """Take one ``session/update``; what this version does not know is nothing to it.
+        """Process one ``session/update``; ignore unknown kinds of updates.
 
         Raises:
-            AgentError: too much is open.
+            AgentError: too many tool calls are open.
         """
         update = params.get("update")
         if not isinstance(update, dict):
@@ -114,15 +115,15 @@ class Updates:
             self._note_call(update)
 
     def begin_command(self) -> None:
-        """Note that a command of a terminal of ours begins, as a turn."""
-        # The protocol does not say which of them the command is of.
+        """Note that a command starts in one of our terminals, as a turn."""
+        # The protocol does not say to which open call the command belongs.
         open_calls = list(self._calls.values())
         for call in [call for call in open_calls if call.kind == "execute"] or open_calls:
             call.served = True
         self._env.think(self.take_thought())
 
     def take_thought(self) -> str:
-        """Return what it thought and said before what it does now."""
+        """Return and clear the thoughts and text that precede the agent's next action."""
         parts = (self._thought.strip(), self._message.strip())
         self._thought = self._message = ""
         return replace_surrogates("\n".join(filter(None, parts)))
@@ -142,7 +143,7 @@ class Updates:
         number = str(update.get("toolCallId"))[:200]
         is_new = update.get("sessionUpdate") == "tool_call"
         if not is_new and number not in self._calls:
-            return  # it has ended already
+            return  # it has already ended
         if len(self._calls) >= _MAX_OPEN_CALLS:
             raise AgentError(f"the agent has {_MAX_OPEN_CALLS:,} tool calls that do not end")
         call = self._calls.setdefault(number, _ToolCall())
@@ -170,14 +171,14 @@ def _list(value: object) -> list[Any]:
 
 
 def _content_text(content: object) -> str:
-    """Return the text of a content block; nothing of a picture or a sound."""
+    """Return the text of a content block; images and audio have none."""
     if not isinstance(content, dict):
         return ""
     return _as_text(content.get("text") or content.get("uri") or "")
 
 
 def _block_text(block: Mapping[str, Any]) -> str:
-    """Return the text of a block of what a tool call produced."""
+    """Return the text of a block in a tool call's result."""
     if block.get("type") == "diff":
         return f"[changed {_as_text(block.get('path')):.300}]"
     return _content_text(block.get("content"))
@@ -190,7 +191,7 @@ def _as_text(value: object) -> str:
 
 
 def _clipped(arguments: object) -> object:
-    """Return the arguments of a tool call, without what is too long for the trajectory."""
+    """Shorten the arguments of a tool call that are too long for the trajectory."""
     if isinstance(arguments, dict):
         arguments = {
             key: clip_text(value) if isinstance(value, str) else value

@@ -1,8 +1,8 @@
-"""The chat baselines: a model behind any server that speaks OpenAI's chat completions API.
+"""The chat baselines: a model on any server that supports OpenAI's chat completions API.
 
 ``single-turn``, ``try-again``, ``react``, ``plan-solve`` and ``tools``. They are loop-style agents,
-and get nothing that another agent could not. The openai client is imported before the first episode
-begins.
+and use nothing that other agents cannot use. The openai client is imported before the first episode
+starts.
 """
 
 from __future__ import annotations

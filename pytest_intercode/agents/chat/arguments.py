@@ -1,4 +1,4 @@
-"""The arguments of the chat agents, as ``--intercode-agent-arg`` and the environment give them."""
+"""The arguments of the chat agents, from ``--intercode-agent-arg`` and environment variables."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class ChatArguments:
 
     Attributes:
         model: the model's name.
-        base_url: the server; None for what the client itself takes from OPENAI_BASE_URL.
-        api_key: the key; None for what the client itself takes from OPENAI_API_KEY.
-        sampling: temperature, seed and limits of tokens, as far as they are given. For the others
-            the server has defaults, and some models refuse a request that sets them.
+        base_url: the server; None to let the client read OPENAI_BASE_URL.
+        api_key: the key; None to let the client read OPENAI_API_KEY.
+        sampling: temperature, seed and token limits, as far as they are given. For others the
+            server has defaults, and some models refuse a request that sets them.
         extra_body: further fields of each request.
         timeout: seconds that a server may be silent.
-        retries: how often the client asks again after an error that may pass.
+        retries: how often the client retries after a temporary error.
         history: characters of past turns that are sent again.
         observation_limit: characters of an observation that are shown.
         prompts: a folder with the user's own templates.
-        prices: what tokens cost; None where it is not known.
-        refine: turns that plan-solve has after its plan.
+        prices: the price of tokens; None if it is not known.
+        refine: the number of turns that plan-solve has after its plan.
     """
 
     model: str
@@ -63,7 +63,7 @@ def read_chat_arguments(name: str, arguments: Mapping[str, str], folder: Path) -
         folder: where a relative path starts.
 
     Raises:
-        AgentLoadError: one is unknown or malformed, or what is needed is missing.
+        AgentLoadError: an argument is unknown or malformed, or a required one is missing.
     """
     parameters = (*_ARGUMENTS, _REFINE) if name == "plan-solve" else _ARGUMENTS
     values = read_arguments(name, arguments, parameters)

@@ -1,4 +1,4 @@
-"""Calls of tools, as models write them: their arguments, and the message that they were in."""
+"""Tool calls as models write them: their arguments, and the message that contains them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_NAME = 64  # characters
 
 
 def parse_arguments(text: str) -> tuple[Mapping[str, Any], str]:
-    """Return a call's arguments, and what is wrong with them."""
+    """Return a call's arguments, and what is wrong with them (empty if nothing is)."""
     too_deep = f"the arguments of the call are nested too deeply: {text[:200]!r}"
     try:
         arguments = json.loads(text) if text.strip() else {}
@@ -34,10 +34,10 @@ def parse_arguments(text: str) -> tuple[Mapping[str, Any], str]:
 
 
 def message_with_calls(text: str, answer: Answer) -> Message:
-    """Return the message of the model with its calls, as servers accept it in a request.
+    """Return the model's message with its calls, in a form that servers accept in a request.
 
-    Some refuse arguments that are not a JSON object, and names that no tool may have, as
-    ``multi_tool_use.parallel``; the result of the call says what is wrong.
+    Some refuse arguments that are not a JSON object, and invalid tool names such as
+    ``multi_tool_use.parallel``; the call's result tells the model what is wrong.
     """
     calls = []
     for call in answer.calls:

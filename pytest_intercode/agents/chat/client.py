@@ -1,9 +1,9 @@
-"""The client: one HTTP client for a run, a caller for each episode, and errors in one line.
+"""The client: one HTTP client for a run, a caller for each episode, and one-line errors.
 
 Requests are made on one thread with an event loop for all episodes. So an episode whose time is up
-can cancel its own request at any moment, in the middle of a body or of a pause before the next try,
-and the others' go on. Answers are not streamed: a server that falls silent in the middle of one is
-noticed by the same time-out as one that does not begin.
+can cancel its own request at any moment, in the middle of a body or of a pause before a retry,
+while the requests of other episodes continue. Answers are not streamed: a server that stops in the
+middle of an answer is noticed by the same timeout as one that never starts.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Call", "Caller", "ChatClient", "RequestRefused"]
 
-_NO_KEY = "none"  # the client wants one even for servers that do not
+_NO_KEY = "none"  # the client requires a key even for servers that need none
 _THREAD_NAME = "intercode-chat"  # threads with this name are not reported as left behind
 _CONNECT_TIMEOUT = 20.0  # seconds for a connection
-_CLOSE_TIMEOUT = 5.0  # seconds for what runs to end
+_CLOSE_TIMEOUT = 5.0  # seconds for running requests to end
 _MAX_MESSAGE_CHARACTERS = 500  # characters of a server's message
-# By which a server refuses what it is sent, or does not come to an end with it.
+# Statuses by which a server refuses the content of a request, or cannot finish processing it.
 _CONTENT_STATUSES = (400, 408, 413, 422)
 
 
@@ -52,13 +52,13 @@ class RequestRefused(AgentError):
 
     @property
     def may_be_for_content(self) -> bool:
-        """Whether the request's texts may be why, rather than the server, its limits or the key."""
+        """Whether the cause may be the request's texts, not the server, its limits or the key."""
         return self.status in _CONTENT_STATUSES
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a tool as the model wrote it."""
+    """A tool call as the model wrote it."""
 
     id: str
     name: str
@@ -67,18 +67,18 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model answered.
+    """The answer of a model.
 
     Attributes:
         text: its message.
-        calls: its calls of tools.
-        cut_off: it ends where a limit of tokens was reached.
-        reasoning: what it thought, where the server reports it.
-        input_tokens: tokens of the request; None where the server does not report them.
-        output_tokens: tokens of the answer.
+        calls: its tool calls.
+        cut_off: whether it ends because a token limit was reached.
+        reasoning: its reasoning, if the server reports it.
+        input_tokens: tokens of the request; None if the server does not report them.
+        output_tokens: tokens of the answer; None if the server does not report them.
         cached_tokens: tokens of the request that the server read from a cache.
         cache_write_tokens: tokens of the request that it wrote to a cache.
-        reasoning_tokens: tokens of the answer that no one sees.
+        reasoning_tokens: tokens of the answer that are not visible in it.
     """
 
     text: str
@@ -96,7 +96,7 @@ class ChatClient:
     """The client of a run; it imports openai when it is first used.
 
     Args:
-        arguments: the server, the model and how it is asked.
+        arguments: the server, the model and the parameters of requests.
     """
 
     def __init__(self, arguments: ChatArguments) -> None:
@@ -105,11 +105,11 @@ class ChatClient:
         self._thread: LoopThread | None = None
         self._api: openai.AsyncOpenAI | None = None
         self._closed = False
-        self._reached = False  # the server has answered, if only with an error
+        self._reached = False  # whether the server has answered, even if with an error
         self._unreachable = False
 
     def start(self) -> None:
-        """Make ready, so that an episode's time is not spent on it; may be called again.
+        """Prepare the client, so that this does not take an episode's time; may be called again.
 
         Raises:
             AgentError: the client does not accept its settings.
@@ -118,7 +118,7 @@ class ChatClient:
             if self._thread is None and not self._closed:
                 self._connect()
                 self._thread = LoopThread(_THREAD_NAME)
-                # It looks addresses up.
+                # The pool resolves host names.
                 pool = ThreadPoolExecutor(4, thread_name_prefix=_THREAD_NAME)
                 self._thread.loop.set_default_executor(pool)
 
@@ -149,7 +149,8 @@ class ChatClient:
             address = urlsplit(arguments.base_url or os.environ.get("OPENAI_BASE_URL") or "")
             http_client = None
             if address.hostname in LOOPBACK_HOSTS:
-                # The environment may name a proxy, and for HTTPS the authorities that are trusted.
+                # Do not use a proxy that the environment names. For HTTPS, it may also name trusted
+                # certificate authorities, so it is still read.
                 http_client = openai.DefaultAsyncHttpxClient(
                     trust_env=address.scheme == "https", mounts={"https://": None}
                 )
@@ -162,17 +163,17 @@ class ChatClient:
                 max_retries=arguments.retries,
                 http_client=http_client,
             )
-        except Exception as error:  # an environment variable of the client's, or a proxy
+        except Exception as error:  # a bad environment variable or proxy setting
             raise AgentError(f"the openai client: {_to_one_line(str(error))}") from None
 
     async def _ask(self, request: Mapping[str, Any]) -> Answer | AgentError:
-        """Return the answer or the error; raised after a cancel, it would be logged."""
+        """Return the answer or the error; asyncio would log one raised after a cancellation."""
         assert self._api is not None
         api = self._api
         if self._unreachable and not self._reached:
             api = api.with_options(max_retries=0)  # other episodes have waited long enough
         arguments = self._arguments
-        create: Any = api.chat.completions.create  # not all servers know what its types allow
+        create: Any = api.chat.completions.create  # Any: servers differ from what its types allow
         try:
             completion = await create(
                 model=arguments.model,
@@ -187,7 +188,7 @@ class ChatClient:
 
     async def _cancel_all(self) -> None:
         assert self._api is not None
-        # But for this one, which would wait for its own end.
+        # Exclude this task, which would wait for itself.
         current_task = asyncio.current_task()
         tasks = [task for task in asyncio.all_tasks() if task is not current_task]
         for task in tasks:
@@ -198,7 +199,7 @@ class ChatClient:
     # -- errors
 
     def _describe_error(self, error: Exception) -> AgentError:
-        """Return an error of one line, with the server's own message where there is one."""
+        """Return a one-line error, with the server's own message if there is one."""
         import openai
 
         assert self._api is not None
@@ -253,8 +254,8 @@ class Caller:
         return answer
 
     def abort(self) -> None:
-        """Cancel the request that is under way, from any thread, and start no other."""
-        # The lock keeps a request from starting in between; nothing waits under it.
+        """Cancel the running request, from any thread, and start no other."""
+        # The lock keeps a request from starting in between; it is never held for long.
         with self._lock:
             self._aborted = True
             pending = self._pending
@@ -263,14 +264,14 @@ class Caller:
 
 
 def _describe_attempts(error: Exception) -> str:
-    """Return how often the client has tried; it counts in a header of the request."""
+    """Return how often the client has tried, from the request header in which it counts."""
     request = getattr(error, "request", None)
     retries = request.headers.get("x-stainless-retry-count", "0") if request is not None else "0"
     return f" ({int(retries) + 1} tries)" if retries.isdecimal() and retries != "0" else ""
 
 
 def _describe_cause(error: BaseException) -> str:
-    """Return why a connection failed: the system's words, or the innermost message."""
+    """Return why a connection failed: the system's message, or the innermost exception's."""
     messages = [message for cause in causes(error) if (message := str(cause))]
     return _to_one_line(failure(error) or (messages[-1] if messages else type(error).__name__))
 
@@ -279,7 +280,7 @@ def _describe_cause(error: BaseException) -> str:
 
 
 def _read_answer(completion: Any) -> Answer:
-    """Read an answer as servers write it, which is not always as the API says.
+    """Read an answer, which servers do not always write as the API specifies.
 
     Raises:
         AgentError: it is not a chat completion.
@@ -309,7 +310,7 @@ def _read_answer(completion: Any) -> Answer:
     input_tokens, output_tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
     input_details = getattr(usage, "prompt_tokens_details", None)
     output_details = getattr(usage, "completion_tokens_details", None)
-    # A server may report a part that is more than the whole, which the ledger refuses.
+    # A server may report a part that exceeds the whole, which the ledger would refuse.
     cached_tokens = min(_count(input_details, "cached_tokens") or 0, input_tokens or 0)
     text = getattr(message, "content", None)
     if isinstance(text, list):  # in parts
@@ -335,8 +336,8 @@ def _count(usage: Any, key: str) -> int | None:
 
 
 def _find_message(body: Any) -> str:
-    """Return the message in the body of an error; it is in different places."""
-    # Such as {"error": {"message": ...}}, and no deeper, whatever a server sends.
+    """Return the message in the body of an error; its place differs between servers."""
+    # For example {"error": {"message": ...}}; search no deeper, whatever a server sends.
     for _ in range(3):
         if not isinstance(body, Mapping):
             break

@@ -1,6 +1,6 @@
-"""One episode of a model in an environment: what is asked, run, shown to the model and recorded.
+"""One episode of a model in an environment: asks the model, runs actions, and shows the results.
 
-The strategies say in which order.
+The strategies determine the order of these steps.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Conversation:
     Args:
         strategy: the strategy's name.
         arguments: the user's arguments.
-        templates: the texts that the model is given.
+        templates: the texts for the model.
         caller: sends requests to the model.
         task: the task.
         env: the environment.
@@ -37,10 +37,10 @@ class Conversation:
         env: the environment.
         task: the task.
         kind: the kind of its environment.
-        refine: turns that plan-solve has after its plan.
-        over: the environment has ended the episode.
-        turns_left: actions that remain.
-        language: the label of the environment's language behind a fence.
+        refine: the number of turns that plan-solve has after its plan.
+        over: whether the environment has ended the episode.
+        turns_left: the number of actions that remain.
+        language: the label of the environment's language after a code fence.
         submit_form: how the model submits.
         values: the values of the placeholders of all templates.
         history: the messages.
@@ -103,14 +103,14 @@ class Conversation:
         )
 
     def ask(self, **fields: Any) -> Answer:
-        """Ask the model, and record what that used up and what the model thought.
+        """Ask the model, and record the usage and the model's reasoning.
 
         Args:
             fields: further fields of the request.
 
         Raises:
             BudgetExhausted: a budget is used up, or the time is up.
-            AgentError: there is no answer.
+            AgentError: there is no answer, or prices are given but no token counts.
         """
         answer = self._caller.ask({"messages": self.history.messages(), **fields})
         prices = self._arguments.prices
@@ -147,15 +147,15 @@ class Conversation:
         return answer
 
     def carry_out(self, action: ParsedAnswer, answer: Answer, form: str) -> str:
-        """Do what an answer comes to.
+        """Carry out the action of an answer.
 
         Args:
-            action: what it comes to.
+            action: the action, or the reason why there is none.
             answer: the answer.
-            form: how an answer should look, for a model whose answer holds no action.
+            form: how an answer should look, for a model whose answer contains no action.
 
         Returns:
-            What the model is shown.
+            The text that the model is shown.
         """
         if action.thought:
             self.env.think(action.thought)
@@ -168,15 +168,15 @@ class Conversation:
         return "\n".join(filter(None, (observation, action.note)))
 
     def execute(self, code: str) -> str:
-        """Run code; return what the model is shown of it."""
+        """Run code; return the result as the model is shown it."""
         return self._show(self.env.step(code))
 
     def submit(self, answer: str) -> str:
-        """Submit; return what the model is shown if the episode goes on."""
+        """Submit; return the result as the model is shown it if the episode continues."""
         return self._show(self.env.submit(answer))
 
     def pass_turn(self, text: str, problem: str, form: str) -> str:
-        """Take a turn for an answer without an action; return what the model is shown."""
+        """Take a turn for an answer without an action; return the text for the model."""
         notice = self._templates.fill("no-action", problem=problem, form=form)
         return self._show(self.env.pass_turn(text, notice))
 

@@ -1,9 +1,9 @@
-"""The messages of an episode that a model is sent again, within a limit that the user sets.
+"""The messages of an episode that are sent to a model again, within a limit that the user sets.
 
-The system message, the task and a plan are always sent. The others are turns: an answer of the
-model with all that it was sent in return, so the results of its tool calls stay with it. While the
-turns are longer than the limit, the oldest is left out as a whole, and a notice says how many were;
-the latest turn is always sent.
+The system message, the task and a plan are always sent. The others form turns: an answer of the
+model with everything that was sent in return, so the results of tool calls stay with the answer.
+While the turns exceed the limit, the oldest is left out as a whole, and a notice says how many were
+left out; the latest turn is always sent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Message: TypeAlias = "dict[str, Any]"
 
 
 def clip(text: str, limit: int) -> str:
-    """Return a text, with a notice in place of its middle where it is longer than the limit."""
+    """Return a text; replace its middle with a notice if it is longer than the limit."""
     if len(text) <= limit:
         return text
     left_out = len(text) - limit
@@ -31,7 +31,7 @@ class History:
 
     Args:
         limit: characters of past turns that are sent.
-        head: the messages that are always sent; the last is the user's.
+        head: the messages that are always sent; the last one is the user's.
     """
 
     def __init__(self, limit: int, head: Sequence[Message]) -> None:
@@ -45,7 +45,7 @@ class History:
         self._head.extend(messages)
 
     def add(self, answer: Message, results: Sequence[Message]) -> None:
-        """Add a turn: what the model answered, and what it is sent in return."""
+        """Add a turn: the model's answer, and the messages sent in return."""
         if isinstance(answer.get("content"), str):
             answer = {**answer, "content": clip(answer["content"], self._limit)}
         self._turns.append([answer, *results])
@@ -56,7 +56,7 @@ class History:
         last["content"] = f"{last['content']}\n\n{text}"
 
     def messages(self) -> list[Message]:
-        """Return what is sent."""
+        """Return the messages to send."""
         recent_turns: list[list[Message]] = []
         size = 0
         for turn in reversed(self._turns):

@@ -1,15 +1,17 @@
-"""What an answer of a model comes to: code to run, a submission, a plan, or nothing of it.
+"""Parses a model's answer: code to run, a submission, a plan, or none of these.
 
 The rules, which are the same for every model:
 
-- What is in thinking tags (``<think>...</think>``) is a thought and never an action.
-- ``parse_fenced``: the first code block in the environment's language, or with no language, is
-  run. A note says that further ones are not: they may be next steps as well as alternatives. A
-  fence that is not closed ends with the answer. An answer that is nothing but `` `code` `` is code.
-- ``parse_react``: what follows the first ``Action:``, up to an observation that the model made up.
-- An answer that was cut off at its limit of tokens is not run, unless its action is whole.
+- Text in thinking tags (``<think>...</think>``) is a thought and never an action.
+- ``parse_fenced``: the first code block in the environment's language, or without a language, is
+  run. A note says that further blocks are not run: they may be next steps or alternatives. A fence
+  that is not closed ends with the answer. An answer that is only `` `code` `` is code.
+- ``parse_react``: the text after the first ``Action:``, up to an observation that the model made
+  up.
+- An answer that was cut off at its token limit is not run, unless its action is complete.
 
-Pure text. The expressions look at each character a few times at most, whatever a model writes.
+Pure functions on text. The regular expressions visit each character a few times at most, whatever
+a model writes.
 """
 
 from __future__ import annotations
@@ -38,15 +40,15 @@ _CUT_OFF = "the answer was cut off at its limit of tokens before its action was 
 
 @dataclass(frozen=True)
 class ParsedAnswer:
-    """What an answer comes to.
+    """The action of an answer.
 
     Attributes:
-        kind: what is to be done.
-        text: the code, or what is submitted.
-        thought: the words of the model around it.
+        kind: the kind of action.
+        text: the code, or the submitted answer.
+        thought: the model's text around it.
         excerpt: the part of the answer that the history keeps.
-        problem: why there is nothing to do.
-        note: added to what the model is shown of the result.
+        problem: why there is no action.
+        note: a text to add to the result that the model is shown.
     """
 
     kind: Literal["execute", "submit", "none"]
@@ -57,19 +59,19 @@ class ParsedAnswer:
     note: str = ""
 
 
-_NOTHING = "(nothing)"  # there are servers that refuse an empty message
+_NOTHING = "(nothing)"  # some servers refuse an empty message
 _TAGS = re.compile(r"\s*<(think|thinking|thought|reasoning)>(.*?)(?:</\1>|\Z)", re.DOTALL)
 _END_TAG = re.compile(r"</(?:think|thinking|thought|reasoning)>")
 
 
 def split_thought(answer: str) -> tuple[str, str]:
-    """Return what is in thinking tags at the start of an answer, and what follows them."""
+    """Return the text in thinking tags at the start of an answer, and the text after them."""
     answer = answer.replace("\r\n", "\n")
     match = _TAGS.match(answer)
     if match is not None:
         return match[2].strip(), answer[match.end() :].strip()
     end = _END_TAG.search(answer)
-    if end is not None:  # the template of the model's server has opened the tag
+    if end is not None:  # the server's chat template has opened the tag
         return answer[: end.start()].strip(), answer[end.end() :].strip()
     return "", answer.strip()
 
@@ -91,10 +93,10 @@ class Block:
     """One code block.
 
     Attributes:
-        label: the name of its language, in small letters, or nothing.
-        code: what is in it.
-        begin: where in the text it begins.
-        closed: the text does not end in it.
+        label: the name of its language in lower case; empty if there is none.
+        code: its content.
+        begin: the position in the text where it begins.
+        closed: whether its fence is closed before the text ends.
     """
 
     label: str
@@ -104,11 +106,11 @@ class Block:
 
 
 def find_blocks(text: str, env: str) -> list[Block]:
-    """Return the code blocks of a text, or those on a line of prose where there are no others.
+    """Return the code blocks of a text; if there are none, those within lines of prose.
 
     Args:
-        text: what a model wrote.
-        env: the environment's name, which says what a language may be called.
+        text: the model's text.
+        env: the environment's name, which determines the possible names of its language.
     """
     labels = kind_of(env).labels
     return list(_find_fences(text, labels)) or list(_find_one_liners(text, labels))
@@ -116,15 +118,16 @@ def find_blocks(text: str, env: str) -> list[Block]:
 
 def _find_fences(text: str, language: tuple[str, ...]) -> Iterator[Block]:
     position = 0
-    never_at_start: set[str] = set()  # fences that no line begins with any more
+    never_at_start: set[str] = set()  # fences with which no further line begins
     while (opening := _FENCE.search(text, position)) is not None:
         position = opening.end()
         prefix = text[text.rfind("\n", 0, opening.start()) + 1 : opening.start()]
         indent = prefix if not prefix.strip(" \t>") else ""
         if "`" in prefix or not (indent == prefix or prefix.endswith((" ", "\t", ":", "."))):
-            continue  # prose may stand before a fence, but this is none
+            continue  # prose may precede a fence, but this is not one
         fence, label, rest = opening.groups()
-        # Closed by a line that begins with as many of the same characters, or by one that ends so.
+        # Closed by a line that begins with at least as many of the same characters, or, if there is
+        # none, by a line that ends with them.
         mark = f"(?<!{fence[0]}){fence[0]}{{{len(fence)},}}(?!{fence[0]})"
         closing = None
         if mark not in never_at_start:
@@ -153,10 +156,10 @@ def _find_one_liners(text: str, language: tuple[str, ...]) -> Iterator[Block]:
 
 
 def _tidy(code: str) -> str:
-    """Take away what surrounds code, and the indent of all of its lines."""
+    """Remove the blank lines around code, and the common indent of its lines."""
     if not code.strip():
         return ""
-    # Where the first line is not indented, the indent of the others means something.
+    # If the first line is not indented, the indent of the others is significant.
     if code.lstrip("\n")[:1].isspace() and "\n" in code.strip():
         code = textwrap.dedent(code)
     lines = code.rstrip().split("\n")
@@ -171,7 +174,7 @@ _SUBMIT = re.compile(r"[ \t`*_>]*submit\b[ \t]*(.*)", re.I)
 
 
 def _parse_submission(line: str, env: str) -> tuple[str, bool] | None:
-    """Return what a line submits, and whether it does nothing else; None for any other line."""
+    """Return a line's submission, and whether that is the whole line; None for other lines."""
     match = _SUBMIT.fullmatch(line.rstrip())
     if match is None:
         return None
@@ -184,7 +187,7 @@ def _parse_submission(line: str, env: str) -> tuple[str, bool] | None:
         return "", True
     answer = kind_of(env).answer_in_words(rest)
     if answer is None:
-        return "", False  # prose: what is graded is what was done
+        return "", False  # prose: this kind grades the state, not an answer
     return _unquote(answer), True
 
 
@@ -196,12 +199,12 @@ def _unquote(text: str) -> str:
 
 
 def _find_submissions(region: str, env: str, *, whole_lines: bool) -> Iterator[tuple[int, str]]:
-    """Yield where a line submits, and what.
+    """Yield the position and the answer of each line that submits.
 
     Args:
         region: a text.
         env: the environment's name.
-        whole_lines: only lines that do nothing else; otherwise the first may have more in it.
+        whole_lines: only lines that contain nothing else; otherwise the first line may have more.
     """
     position = 0
     for number, line in enumerate(region.split("\n")):
@@ -212,7 +215,7 @@ def _find_submissions(region: str, env: str, *, whole_lines: bool) -> Iterator[t
 
 
 def _join(*parts: str) -> str:
-    """Return those of some texts that are not empty, each on lines of its own."""
+    """Join the non-empty texts, each on its own lines."""
     return "\n".join(part.strip() for part in parts if part.strip())
 
 
@@ -223,9 +226,9 @@ def parse_fenced(answer: str, env: str, *, cut_off: bool = False) -> ParsedAnswe
     """Find the code block of an answer.
 
     Args:
-        answer: what the model said.
+        answer: the model's answer.
         env: the environment's name.
-        cut_off: the answer ends where its limit of tokens was reached.
+        cut_off: whether the answer ends because its token limit was reached.
     """
     thought, text = split_thought(answer)
     blocks = find_blocks(text, env)
@@ -281,7 +284,7 @@ _ACTION_WITHIN = re.compile(
 _THOUGHT = re.compile(
     rf"^(?:{_MARKUP}thought(?:[ \t]*\d+)?{_MARKUP}:{_LABEL_END})+", re.MULTILINE | re.I
 )
-# What a model goes on with that is not stopped.
+# How a model continues if it is not stopped.
 _NEXT_LABEL = re.compile(
     rf"^{_MARKUP}(?:observation|thought|action)(?:[ \t]*\d+)?{_MARKUP}:", re.MULTILINE | re.I
 )
@@ -298,7 +301,7 @@ def parse_react(answer: str, env: str, *, cut_off: bool = False) -> ParsedAnswer
     thought = text[: label.start()] if label else ""
     if label is None and (lead := _THOUGHT.match(text)) is not None:
         begin = lead.end()
-    next_label = _NEXT_LABEL.search(text[begin:])  # right behind the label is a line's start here
+    next_label = _NEXT_LABEL.search(text[begin:])  # the slice begins like the start of a line
     end = begin + next_label.start() if next_label else len(text)
     action = _parse_react_action(text[begin:end], env, cut_off, anywhere=label is None)
     thought = _join(thinking, _THOUGHT.sub("", thought or action.thought))
@@ -306,7 +309,7 @@ def parse_react(answer: str, env: str, *, cut_off: bool = False) -> ParsedAnswer
 
 
 def _parse_react_action(region: str, env: str, cut_off: bool, *, anywhere: bool) -> ParsedAnswer:
-    """Find the action in what follows its label, or in an answer without one."""
+    """Find the action in the text after its label, or in an answer without a label."""
     region = region.strip()
     execute = _AT_LINE_START.search(region)
     submit = next(_find_submissions(region, env, whole_lines=anywhere), None)
@@ -337,11 +340,11 @@ def _parse_react_action(region: str, env: str, cut_off: bool, *, anywhere: bool)
 
 
 def _find_bracketed(text: str) -> str | None:
-    """Return what is before the bracket that closes ``execute[``, or None without one.
+    """Return the text before the bracket that closes ``execute[``, or None without one.
 
-    Code has brackets of its own. The one that closes has no partner, among all brackets or among
-    those outside of quotes, and the reading with which it ends a line is right. What follows it
-    is not code.
+    Code contains brackets too. The closing bracket is the one without a partner, counting either
+    all brackets or only those outside of quotes; the count by which it ends a line is right. The
+    text after it is not code.
     """
     candidates = (_find_unpaired(text), _find_unpaired(text, quotes=True))
     positions = [position for position in candidates if position is not None]
@@ -350,7 +353,7 @@ def _find_bracketed(text: str) -> str | None:
 
 
 def _find_unpaired(code: str, *, quotes: bool = False) -> int | None:
-    """Return where the first closing bracket without a partner is."""
+    """Return the position of the first closing bracket without a partner, or None."""
     depth, quote, escaped = 0, "", False
     for position, character in enumerate(code):
         if escaped:
@@ -379,7 +382,7 @@ _BULLET = re.compile(r"^([ \t>]*)[-*•+][ \t]+")
 
 
 def parse_plan(answer: str) -> list[str]:
-    """Return the steps of a plan: its numbered lines, else its bullets, else all of it as one."""
+    """Return a plan's steps: its numbered lines, else its bullets, else the whole text as one."""
     _, text = split_thought(answer)
     for mark in (_STEP, _BULLET):
         steps: list[list[str]] = []

@@ -1,7 +1,7 @@
 """The strategies: single-turn, try-again, react, plan-solve and tools.
 
-Each takes at least one turn of the environment for one answer of the model, so all of them end with
-the budget of turns. What a strategy asks is in its templates.
+Each takes at least one turn of the environment per answer of the model, so all of them end when
+the turn budget is used up. The prompts of a strategy are in its templates.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["CONVERSATIONAL", "STRATEGIES"]
 
 
 def single_turn(conversation: Conversation) -> None:
-    """Take one action, which is graded: one turn, as InterCode counts it."""
+    """Take one action, which is graded; InterCode counts this as one turn."""
     answer = conversation.ask()
     _run_block(conversation, answer)
 
@@ -38,7 +38,7 @@ def try_again(conversation: Conversation) -> None:
 
 
 def react(conversation: Conversation) -> None:
-    """Think, act and look, until the model submits."""
+    """Think, act and observe until the model submits."""
     form = f"Write `Action: execute[CODE]`, or `Action: {conversation.submit_form}`."
     while not conversation.over:
         answer = conversation.ask()
@@ -57,7 +57,7 @@ def plan_solve(conversation: Conversation) -> None:
             history.pin(_user(prompt))
         else:
             history.extend(prompt)
-        # An answer without an action has a second try; then it is the next step's turn.
+        # After an answer without an action, ask once more, then continue with the next step.
         if _take_turn(conversation).kind == "none" and not conversation.over:
             history.extend(prompt)
             _take_turn(conversation)
@@ -88,9 +88,9 @@ def _ask_plan(conversation: Conversation) -> list[str]:
 
 
 def tools(conversation: Conversation) -> None:
-    """Call the tools execute and submit; what else the model says is for the user, if any.
+    """Call the tools execute and submit; text without a call goes to the user, if there is one.
 
-    Where actions are calls of an environment's own tools, those are what the model has.
+    If actions are calls of an environment's own tools, the model gets those tools instead.
     """
     descriptions = [*conversation.env.functions] or _describe_tools(conversation)
     form = "Call one of the tools execute(code) and submit(answer)."
@@ -125,7 +125,7 @@ def tools(conversation: Conversation) -> None:
 
 
 def _carry_out(conversation: Conversation, call: Call, form: str, *, cut_off: bool) -> str:
-    """Do what one call asks for; return its result."""
+    """Carry out one call; return its result."""
     arguments, problem = parse_arguments(call.arguments)
     has_functions = bool(conversation.env.functions)
     if not has_functions and call.name not in ("execute", "submit"):
@@ -184,13 +184,13 @@ def _run_block(conversation: Conversation, answer: Answer) -> tuple[ParsedAnswer
 
 
 def _submit(conversation: Conversation) -> None:
-    """Submit for the model, where that needs no answer."""
+    """Submit for the model if that does not need an answer."""
     if not conversation.over and not conversation.kind.needs_answer:
         conversation.submit("")
 
 
 def _assistant(text: str) -> Message:
-    # There are servers that refuse an empty message.
+    # Some servers refuse an empty message.
     return {"role": "assistant", "content": text.strip() or "(nothing)"}
 
 
@@ -205,7 +205,7 @@ STRATEGIES: Mapping[str, Callable[[Conversation], None]] = {
     "plan-solve": plan_solve,
     "tools": tools,
 }
-"""By the name of the agent."""
+"""The strategies by the names of their agents."""
 
 CONVERSATIONAL = frozenset({"tools"})
-"""Those that can talk to a user: a message without an action is for the user."""
+"""The strategies that can talk to a user: a message without an action is for the user."""

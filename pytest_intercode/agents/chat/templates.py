@@ -1,7 +1,7 @@
-"""The texts that models are given: template files that a user can copy and override.
+"""The texts for models: template files that a user can copy and override.
 
-A template is ``string.Template`` text: ``$name`` or ``${name}`` is replaced by a value, ``$$`` by a
-dollar sign. Each has its own list of placeholders, which is checked when it is loaded.
+A template is a ``string.Template`` text: ``$name`` or ``${name}`` is replaced by a value, ``$$`` by
+a dollar sign. Each template has its own list of placeholders, which is checked on loading.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ PLACEHOLDERS: Mapping[str, tuple[str, ...]] = {
     "tool-submit": ("answer",),
     "user": (),
 }
-"""What each template may hold; one named as an environment of the user's, what ``other`` may."""
+"""The placeholders of each template; one for a user's own environment has those of ``other``."""
 
-# Without these a model would not know its task, or what it did.
+# Without these, a model would not know its task or the results of its actions.
 _REQUIRED = {"task": "query", "plan": "query", "step": "step"}
 _REQUIRED |= dict.fromkeys(("observation", "reward"), "observation")
 
@@ -53,8 +53,8 @@ class Templates:
     """All templates of a run.
 
     Attributes:
-        texts: by name.
-        overrides: names of those that the user has replaced or added.
+        texts: the templates by name.
+        overrides: the names of the templates that the user has replaced or added.
     """
 
     texts: Mapping[str, Template]
@@ -64,7 +64,7 @@ class Templates:
         """Return the sentences that introduce an environment to a model.
 
         Raises:
-            TaskError: the prompt of a kind of the user's has a wrong placeholder.
+            TaskError: the prompt of a user's own kind has a wrong placeholder.
         """
         if kind.name in self.texts:
             return self.fill(kind.name, **values)
@@ -77,13 +77,13 @@ class Templates:
         return template.substitute(values)
 
     def fill(self, name: str, **values: object) -> str:
-        """Return a template's text with its values."""
+        """Return a template's text with its placeholders filled in."""
         substitutions = {key: values[key] for key in _placeholders(name) if key in values}
         return self.texts[name].substitute(substitutions)
 
 
 def load_templates(folder: Path | None = None) -> Templates:
-    """Return our templates, each replaced by the one of its name in the user's folder.
+    """Return our templates, overridden by those of the same name in the user's folder.
 
     Raises:
         AgentLoadError: there is no such folder, or one of its templates is wrong.
@@ -114,7 +114,7 @@ def _placeholders(name: str) -> tuple[str, ...]:
 
 
 def builtin_text(name: str) -> str:
-    """Return the text of one of our templates: of an environment, that of its kind."""
+    """Return the text of one of our templates; for an environment, its kind's prompt."""
     for kind in builtin_kinds():
         if kind.name == name:
             return kind.prompt
@@ -127,10 +127,10 @@ def _read_builtin() -> Mapping[str, Template]:
 
 
 def _read(path: Path) -> Template:
-    """Read a template of the user's.
+    """Read one of the user's templates.
 
     Raises:
-        AgentLoadError: it cannot be read, or has a placeholder that it may not have.
+        AgentLoadError: it cannot be read, or its placeholders are wrong.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -140,15 +140,15 @@ def _read(path: Path) -> Template:
 
 
 def _parse(text: str, template: str, source: str) -> Template:
-    """Check the placeholders of a template.
+    """Check the placeholders of a template and return it.
 
     Args:
         text: its text.
-        template: its name, which says what it may hold.
+        template: its name, which determines the allowed placeholders.
         source: where it comes from, for messages.
 
     Raises:
-        AgentLoadError: it has a placeholder that it may not have, or lacks one.
+        AgentLoadError: it has a placeholder that is not allowed, or lacks a required one.
     """
     text = text.strip("\n")
     placeholders = _placeholders(template)

@@ -1,7 +1,7 @@
 """The human: plays episodes in the terminal, as a baseline for agents.
 
-The plugin lends it the terminal (``AgentFactory.terminal``). prompt_toolkit, the line editor, is
-imported when the agent is made.
+The plugin gives it the terminal (``AgentFactory.terminal``). prompt_toolkit, the line editor, is
+imported only when the agent is made.
 """
 
 from __future__ import annotations

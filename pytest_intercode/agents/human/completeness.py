@@ -1,6 +1,6 @@
-"""Whether what was typed is complete, so that Enter runs it, or continues in the next line.
+"""Whether the typed text is complete, so that Enter runs it, or continues on the next line.
 
-The kind of the environment decides. Text with an error is complete: the sandbox reports the error.
+The environment's kind decides. Text with an error is complete, as the sandbox reports the error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _COMMAND = re.compile(r":[A-Za-z?][\w-]*\s*$")
 def is_command(text: str) -> bool:
     """Whether a text is a command to the terminal itself, such as ``:help``.
 
-    A colon and a letter begin nothing in the languages; ``: > file`` in a shell is not a command.
+    In no environment's language does an action start with a colon and a letter. The shell's
+    ``: > file`` is not such a command.
     """
     return _COMMAND.match(text) is not None
 
@@ -26,7 +27,7 @@ def describe_missing(text: str, env: str, engine: str = "") -> str:
     """Return what a text still lacks, in a few words; the empty string if it can be run.
 
     Args:
-        text: what was typed so far.
+        text: the text typed so far.
         env: the environment's name.
         engine: the engine of an sql task.
     """

@@ -1,6 +1,6 @@
-"""The user's terminal: a line editor that reads actions, their history, and texts that are shown.
+"""The user's terminal: reads actions with a line editor and a history, and shows texts.
 
-It is used on the agent's thread. Only :meth:`Console.abort` is called from another one.
+It is used on the agent's thread. Only :meth:`Console.abort` is called from other threads.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from pytest_intercode.environments.registry import kind_of
 __all__ = ["Aborted", "Cleared", "Console", "EndOfInput", "history_file", "open_history"]
 
 _CANCEL_TIMEOUT = 2.0  # seconds for a cancelled prompt to restore the terminal
-_STOP_DELAY = 0.5  # seconds until the main thread has taken a signal to stop
+_STOP_DELAY = 0.5  # seconds until the main thread has handled a stop signal
 _INDENT = "    "
 
 
 class Aborted(Exception):
-    """The episode is stopped."""
+    """The episode was stopped."""
 
 
 class Cleared(Exception):
@@ -55,7 +55,7 @@ class EndOfInput(Exception):
     """Ctrl-D on an empty line, or a terminal that was closed.
 
     Attributes:
-        closed: the terminal was closed.
+        closed: whether the terminal was closed.
     """
 
     def __init__(self, *, closed: bool) -> None:
@@ -67,7 +67,7 @@ class Console:
     """The terminal, for one episode.
 
     Args:
-        vi: the keys of vi instead of those of emacs.
+        vi: whether to use the keys of vi instead of those of emacs.
         source: where keys come from; by default the terminal on standard input.
         sink: where texts go; by default the terminal on standard output.
     """
@@ -88,11 +88,11 @@ class Console:
 
     @contextlib.contextmanager
     def open(self, env: str, engine: str, history: History) -> Iterator[None]:
-        """Read actions of an environment from the terminal, and write to it.
+        """Open the terminal for the actions of an environment.
 
-        What was typed before is discarded: it was meant for something else.
+        Keys typed before that are discarded, as they were meant for something else.
         """
-        # The streams of the process, as sys.stdin and sys.stdout may be replaced.
+        # Use the streams of the process, as sys.stdin and sys.stdout may be replaced.
         suffix = kind_of(env).suffix
         source = self._source or create_input(sys.__stdin__)
         sink = self._sink or create_output(sys.__stdout__)
@@ -115,7 +115,7 @@ class Console:
             yield
 
     def show(self, text: str, style: str = "") -> None:
-        """Write a text and the end of its line; what could drive the terminal is escaped."""
+        """Write a text and a line end; control characters are escaped."""
         text = text.removesuffix("\n")
         print_formatted_text(FormattedText(fragments(text, style)))
 
@@ -123,7 +123,7 @@ class Console:
         """Return what the human typed.
 
         Raises:
-            Aborted: the episode is stopped.
+            Aborted: the episode was stopped.
             Cleared: they pressed Ctrl-C.
             EndOfInput: they pressed Ctrl-D on an empty line, or the terminal was closed.
         """
@@ -132,10 +132,10 @@ class Console:
         return re.sub(r"(\n[ \t]*)+$", "", self._wait(self._editor, prompt))
 
     def confirm(self, question: str) -> bool:
-        """Ask a question; Enter alone means no, and Ctrl-D yes.
+        """Ask a question; Enter alone means no, and Ctrl-D means yes.
 
         Raises:
-            Aborted: the episode is stopped.
+            Aborted: the episode was stopped.
         """
         line: PromptSession[str] = PromptSession(key_bindings=_make_clear_bindings())
         try:
@@ -147,7 +147,7 @@ class Console:
         return answer.strip().lower() in ("y", "yes")
 
     def abort(self) -> None:
-        """End the prompt that waits, and refuse later ones; from any thread, at any moment."""
+        """End the waiting prompt, and refuse later prompts; from any thread, at any moment."""
         with self._lock:
             self._aborted = True
             if self._waiting is not None:
@@ -179,7 +179,7 @@ class Console:
             return await editor.prompt_async(
                 prompt,
                 handle_sigint=False,  # signals belong to the main thread
-                set_exception_handler=False,  # which would wait for Enter
+                set_exception_handler=False,  # its handler would wait for Enter
             )
         finally:
             with self._lock:
@@ -190,7 +190,7 @@ class Console:
     def _bindings(self, env: str, engine: str) -> KeyBindings:
         bindings = _make_clear_bindings()
         typing = has_focus(DEFAULT_BUFFER)
-        indented = kind_of(env).indents  # elsewhere it would put blanks into here-documents
+        indented = kind_of(env).indents  # in a shell, indents would end up in here-documents
 
         @bindings.add("enter", filter=typing)
         def run_or_continue(event: KeyPressEvent) -> None:
@@ -233,7 +233,7 @@ class Console:
 def _suspend_job() -> None:
     """Stop, as after Ctrl-Z, until the user's shell continues the job."""
     os.kill(0, signal.SIGTSTP)
-    time.sleep(_STOP_DELAY)  # the main thread takes the signal, and this one would go on until then
+    time.sleep(_STOP_DELAY)  # the main thread handles the signal; do not continue before that
 
 
 def _make_clear_bindings() -> KeyBindings:
@@ -247,7 +247,7 @@ def _make_clear_bindings() -> KeyBindings:
 
 
 def _lexer(suffix: str) -> Lexer | None:
-    """Return the lexer of a language by the suffix of its files, if Pygments is installed."""
+    """Return the lexer for a file suffix, or None if Pygments is not installed."""
     try:
         return PygmentsLexer.from_filename("typed" + suffix)
     except ImportError:
@@ -258,7 +258,7 @@ def _lexer(suffix: str) -> Lexer | None:
 
 
 class _ActionHistory(FileHistory):
-    """Keeps actions, and no commands to the terminal."""
+    """Keeps actions, but not commands to the terminal."""
 
     def append_string(self, string: str) -> None:
         if not is_command(string):
@@ -266,16 +266,16 @@ class _ActionHistory(FileHistory):
 
 
 def history_file(env: str) -> Path:
-    """Return where the history of an environment is kept."""
+    """Return the path of an environment's history file."""
     state = os.environ.get("XDG_STATE_HOME", "")
     base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     return base / "pytest-intercode" / f"history-{env}"
 
 
 def open_history(env: str) -> tuple[History, str]:
-    """Return the history of an environment, and why it is not kept, if it is not.
+    """Return the history of an environment, and why it cannot be saved (empty if it can).
 
-    Only the user may read the file: actions may hold secrets.
+    Only the user may read the file, as actions may contain secrets.
     """
     path = history_file(env)
     try:

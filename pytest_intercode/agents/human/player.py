@@ -1,4 +1,4 @@
-"""One episode of the human: the task is shown, and what they type is run, until they end it."""
+"""One episode of the human: shows the task and runs what they type until the episode ends."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ History: {history}"""
 
 
 class Player:
-    """One human at one task.
+    """One human working on one task.
 
     Args:
-        vi: the keys of vi instead of those of emacs.
+        vi: whether to use the keys of vi instead of those of emacs.
         console: the terminal; by default the process's own.
     """
 
@@ -57,7 +57,7 @@ class Player:
         self._console = console or Console(vi=vi)
 
     def abort(self) -> None:
-        """End the prompt that waits, from another thread."""
+        """End the waiting prompt, from another thread."""
         self._console.abort()
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
@@ -91,7 +91,7 @@ class Player:
                 console.show("[the episode was stopped]", _NOTICE)
 
     def _next_action(self, task: TaskView, turns_left: int) -> str | None:
-        """Return what the human wants run, or None if they give up."""
+        """Return the action to run, or None if the human gives up."""
         console = self._console
         while True:
             try:
@@ -143,7 +143,7 @@ class Player:
 
 
 def _describe_result(observation: Observation) -> list[str]:
-    """Return the attributes of an observation as text, where they say more than it does."""
+    """Return an observation's attributes as texts, if they add something to its own text."""
     notes = []
     if observation.status:
         notes.append(f"exit status {observation.status}")

@@ -1,1 +1,1 @@
-"""Agents that run inside the sandbox, with tools of their own: ``installed:RECIPE``, presets."""
+"""Agents that run inside the sandbox, with their own tools: ``installed:RECIPE`` and presets."""

@@ -1,8 +1,8 @@
-"""An installed program that speaks ACP: its standard streams, carried out of its sandbox.
+"""An installed program that speaks ACP: forwards its standard streams out of its sandbox.
 
-In the sandbox they are connected to a port, which leads to a socket here. The program acts there by
-itself, so its client serves it neither files nor terminals. It runs in the background of the shell:
-between its turns the user may be asked.
+In the sandbox they are connected to a port that leads to a socket here. The program acts in the
+sandbox itself, so the client offers it neither files nor terminals. It runs in the background of
+the shell, so that the user can be asked between its turns.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pytest_intercode.errors import AgentError, BudgetExhausted
 
 __all__ = ["AcpStreams"]
 
-_CONNECT_TIMEOUT = 5.0  # seconds for a connection that the sandbox says is there
-_REFUSAL_TIMEOUT = 1.0  # seconds to end by itself, once the gateway refuses what it asks
+_CONNECT_TIMEOUT = 5.0  # seconds for a connection that the sandbox reports to exist
+_REFUSAL_TIMEOUT = 1.0  # seconds for the program to exit once the gateway refuses its requests
 _END_TIMEOUT = 30.0  # seconds for the command that ends the program
 
 
@@ -33,10 +33,10 @@ class AcpStreams:
     """The standard streams of one program in a sandbox.
 
     Args:
-        path: where the socket is to be, to which a port of the sandbox leads.
+        path: where to create the socket to which a port of the sandbox leads.
 
     Attributes:
-        message: what the program has said at last.
+        message: the program's last message.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,7 +44,7 @@ class AcpStreams:
         self._path = path
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
-        path.chmod(0o666)  # sandboxes have accounts of their own
+        path.chmod(0o666)  # sandboxes have their own accounts
         self._listener.listen(1)
         self._streams: _Streams | None = None
 
@@ -57,21 +57,21 @@ class AcpStreams:
         prompt: str,
         ask: Callable[[str], str | None],
     ) -> tuple[int | None, str]:
-        """Start the program by its script, which is in place, and let it work to its end.
+        """Start the program with its script, which is in place, and let it work until it is done.
 
         Args:
             env: the episode.
-            settings: how the session is begun.
+            settings: the settings of the session.
             folder: the task's directory.
             servers: the command lines of the task's MCP servers, by name.
             prompt: the first prompt.
-            ask: gives the user a message; returns the reply, or None at the end.
+            ask: sends the user a message; returns the reply, or None if the conversation is over.
 
         Returns:
-            Its exit status, 0 where it answered to the end, and the end of its output.
+            Its exit status, which is 0 if it answered all prompts, and the end of its output.
 
         Raises:
-            AgentError: it does not keep to the protocol, or answers with an error.
+            AgentError: the program violates the protocol, or answers with an error.
             BudgetExhausted: the episode is over.
         """
         status, output = env.exec(START_CONNECTED, timeout=_END_TIMEOUT)
@@ -106,20 +106,20 @@ class AcpStreams:
         return self._end(env, lost=False)
 
     def shut(self) -> None:
-        """End the connection, and so the program; from any thread, also twice."""
+        """Shut down the connection, which ends the program; from any thread, even twice."""
         self._path.unlink(missing_ok=True)
         self._listener.close()
         if self._streams is not None:
             self._streams.shut()
 
     def close(self) -> None:
-        """End the connection, and close its files; on the agent's thread."""
+        """Shut down the connection and close its files, on the agent's thread."""
         self.shut()
         if self._streams is not None:
             self._streams.close()
 
     def _accept(self) -> _Streams | None:
-        """Return the first connection; there is no other."""
+        """Return the first connection and stop listening; None if there is no connection."""
         self._listener.settimeout(_CONNECT_TIMEOUT)
         try:
             connection, _ = self._listener.accept()
@@ -144,7 +144,7 @@ class AcpStreams:
 
 
 class _Streams:
-    """A connection, as the pipes of the program at its other end."""
+    """A connection, presented as the pipes of the program at its other end."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -153,17 +153,17 @@ class _Streams:
         self.stdout: IO[bytes] = os.fdopen(os.dup(connection.fileno()), "rb", buffering=0)
 
     def wait(self, timeout: float | None) -> int | None:
-        """Return None: its end is that of the connection."""
+        """Return None: the program's end shows as the end of the connection."""
         return None
 
     def shut(self) -> None:
-        """End the connection, in both directions."""
+        """Shut down the connection in both directions."""
         try:
             self._connection.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # it has ended
+            pass  # it has already ended
 
     def close(self) -> None:
-        """Close its files."""
+        """Close the files of the connection."""
         for file in (self.stdin, self.stdout, self._connection):
             file.close()

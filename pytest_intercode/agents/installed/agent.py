@@ -1,9 +1,9 @@
-"""The agent ``installed:RECIPE``: a program that lives in the task's sandbox, with its own tools.
+"""The agent ``installed:RECIPE``: a program that runs in the task's sandbox, with its own tools.
 
-It sees its bundle (read-only) and a home in memory, which is not graded. It reaches models through
-the gateway alone: a port of the sandbox leads to our Unix socket. A forwarder in the sandbox does
-that, or the sandbox itself where it shares no folder with us. Its turns are read from what went
-through the gateway.
+It has its bundle (read-only) and a home in memory, which is not graded. It reaches models only
+through the gateway: a port of the sandbox leads to our Unix socket. A forwarder in the sandbox does
+that, or the sandbox itself if it does not share a folder with us. The agent's turns are read from
+its exchanges with the gateway.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ from pytest_intercode.system.digest import file_digest
 
 __all__ = ["make_factory", "read_recipe"]
 
-_PROGRAM_TIMEOUT = 7 * 86400.0  # seconds: no limit, as the episode has its own
+_PROGRAM_TIMEOUT = 7 * 86400.0  # seconds; in effect no limit, as the episode has its own
 _PORTS, _ACP_PORTS = range(20_000, 40_000), range(40_000, 60_000)
 _PLACE = "in the sandbox, and acts there by itself; what it says comes over ACP"
 _TEMPLATE = "template"  # the argument that every recipe has
-_MAX_MESSAGE_CHARACTERS = 400  # of it in the message of an error
+_MAX_MESSAGE_CHARACTERS = 400  # of the program's output in an error message
 
 
 def make_factory(
@@ -78,7 +78,7 @@ def make_factory(
     progress: Callable[[str], None] | None = None,
     sandbox: SandboxSettings | None = None,
 ) -> AgentFactory:
-    """Return the factory of agents that are runs of an installed program.
+    """Return a factory whose agents each run an installed program once.
 
     Raises:
         AgentLoadError: the recipe, its program or an argument is wrong.
@@ -136,7 +136,7 @@ def make_factory(
 
 
 def _missing_factory(name: str, error: AgentLoadError) -> AgentFactory:
-    """Return the factory of an agent that is not installed: its records can be played."""
+    """Return the factory of an agent that is not installed; its records can still be replayed."""
 
     def make(task: Task) -> Agent:
         raise error
@@ -145,7 +145,7 @@ def _missing_factory(name: str, error: AgentLoadError) -> AgentFactory:
 
 
 def _version(recipe: Recipe, program: Path) -> str:
-    """Return the packages that a program comes from; of one in a folder, a digest."""
+    """Return the packages that a program comes from; for one in a folder, a digest."""
     return " ".join((*recipe.npm, *recipe.python)) or f"sha256:{file_digest(program)[:16]}"
 
 
@@ -156,7 +156,7 @@ def read_recipe(
 
     Returns:
         The recipe's short name, the recipe, the folder that it is in, the values of its arguments,
-        and the folder that each episode begins with a copy of.
+        and the template folder, a copy of which each episode starts with.
 
     Raises:
         AgentLoadError: the recipe or an argument is wrong.
@@ -180,7 +180,7 @@ def read_recipe(
 
 
 def _find_bare_name(word: str) -> list[str]:
-    """Return the word of a command line if it is a program that is looked for on PATH."""
+    """Return the word of a command line if it names a program to be found on PATH."""
     return [] if "/" in word or "{" in word else [word]
 
 
@@ -198,16 +198,16 @@ class _Episode:
     key: str
     name: str
     template: Path | None
-    platform: Platform | None  # that the program is installed for; None for a folder of the user's
+    platform: Platform | None  # the program is installed for it; None for a folder of the user's
     _session: Session | None = None
-    _recorded: set[int] = field(default_factory=set)  # the identities of exchanges
+    _recorded: set[int] = field(default_factory=set)  # ids of exchanges whose turns are recorded
     _streams: AcpStreams | None = None
-    _latest: list[Exchange] = field(default_factory=list)  # those since the user's last reply
+    _latest: list[Exchange] = field(default_factory=list)  # exchanges since the user's last reply
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
-        """Start the program in the sandbox, wait for its end, and hand in its answer.
+        """Start the program in the sandbox, wait until it ends, and submit its answer.
 
-        While the user replies to its last message, it is started again, to continue.
+        As long as the user replies to its last message, the program continues with the reply.
         """
         if not kind_of(task.env).has_shell:
             raise AgentError(
@@ -230,10 +230,10 @@ class _Episode:
             else:
                 status, output = self._run_alone(task, env, session, values, files, forwards)
         except AgentError as error:
-            fault = error  # unless the gateway knows of another one
+            fault = error  # the gateway's errors take precedence, see _check
         finally:
             session.close()
-            if session.exhausted and not env.over:  # another thread is about to note it
+            if session.exhausted and not env.over:  # another thread is about to record it
                 exhaust(env, session.exhausted)
             if end_forwarding is not None:
                 end_forwarding()
@@ -245,7 +245,7 @@ class _Episode:
         env.submit(answer)
 
     def close(self) -> None:
-        """Refuse what is still asked; from any thread, also twice."""
+        """Refuse all further requests; from any thread, even twice."""
         if self._session is not None:
             self._session.close()
         if self._streams is not None:
@@ -260,7 +260,7 @@ class _Episode:
         files: Mapping[str, str],
         forwards: Mapping[int, str],
     ) -> tuple[int | None, str]:
-        """Run a program that ends with its last message, again for each reply of the user."""
+        """Run a program that exits after its last message; run it again for each user reply."""
         script = self._script(self.recipe.command, task, session, values, forwards).alone()
         self._put_files(env, {**files, SCRIPT_FILE: script}, self.template)
         status, output = env.exec(START, timeout=_PROGRAM_TIMEOUT)
@@ -307,7 +307,7 @@ class _Episode:
 
         Args:
             env: the episode.
-            session: the gateway's, whose last answer is the message if none is given.
+            session: the gateway's session; its last answer is the message if none is given.
             message: the message.
         """
         if not env.is_answered:
@@ -329,8 +329,8 @@ class _Episode:
         Args:
             task: the task.
             env: its episode.
-            session: the gateway's.
-            port: the port that leads to it.
+            session: the gateway's session.
+            port: the port of the sandbox that leads to the gateway.
         """
         return {
             **self.values,
@@ -352,11 +352,11 @@ class _Episode:
         """Return the script that runs the program.
 
         Args:
-            words: the command line, as the recipe has it.
+            words: the command line, as in the recipe.
             task: the task.
-            session: the gateway's.
-            values: of the placeholders.
-            forwards: for each port that a forwarder leads to a socket, the socket's name.
+            session: the gateway's session.
+            values: the values of the placeholders.
+            forwards: the socket's name, by the port that a forwarder connects to it.
         """
         has_skills = bool(task.skills and self.recipe.skills)
         variables = {"HOME": ANSWER_FOLDER, "TMPDIR": f"{ANSWER_FOLDER}/tmp"}
@@ -378,8 +378,8 @@ class _Episode:
 
         Args:
             env: the episode.
-            files: by their paths there.
-            template: a folder whose content is put there, too.
+            files: the files' contents by their paths in the home.
+            template: a folder whose content is put there as well.
         """
         staged = self.shared.make_folder()
         home = staged / "home"
@@ -389,14 +389,14 @@ class _Episode:
             for path, content in files.items():
                 file = home / path
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.unlink(missing_ok=True)  # it may be a link of the template's
+                file.unlink(missing_ok=True)  # it may be a link from the template
                 file.write_text(content, "utf-8")
             env.upload(home, ANSWER_FOLDER)
         finally:
             shutil.rmtree(staged)
 
     def _record_turns(self, env: AgentEnvironment, session: Session) -> None:
-        """Write down the turns that it took since this was called last."""
+        """Record the turns that the program took since the last call."""
         new = self._unrecorded(session)
         self._recorded.update(map(id, new))
         self._latest += new
@@ -412,8 +412,8 @@ class _Episode:
             )
 
     def _unrecorded(self, session: Session) -> list[Exchange]:
-        """Return the exchanges whose turns were not written down."""
-        # A request that was begun earlier may have ended later, so that a count would not do.
+        """Return the exchanges whose turns are not recorded yet."""
+        # A count would not suffice: a request that started earlier may have ended later.
         return [exchange for exchange in session.exchanges if id(exchange) not in self._recorded]
 
     def _check(
@@ -424,13 +424,13 @@ class _Episode:
         over: bool,
         fault: AgentError | None,
     ) -> None:
-        """See that it came to its end.
+        """Check that the program ended properly.
 
         Raises:
-            BudgetExhausted: it was refused, as a budget is used up.
-            InfrastructureError: no model could be reached, which it could not help, or the server
-                gives no token ids.
-            AgentError: it failed, or asked no model.
+            BudgetExhausted: its requests were refused, as a budget is used up.
+            InfrastructureError: no model could be reached, which is not the program's fault, or
+                the server returns no token ids.
+            AgentError: the program failed, or did not ask a model.
         """
         if session.misconfiguration:
             raise InfrastructureError(session.misconfiguration)
@@ -456,7 +456,7 @@ class _Episode:
             )
 
     def _answer(self, task: TaskView, env: AgentEnvironment, session: Session) -> str:
-        """Return what is graded instead of the last output."""
+        """Return the answer that is graded instead of the last output."""
         answer = read_answer(env)
         if answer is not None or not kind_of(task.env).reads_answer:
             return answer or ""

@@ -1,7 +1,7 @@
-"""Bundles: the programs of installed agents, each installed once, which sandboxes read.
+"""Bundles: the programs of installed agents, each installed once and read by sandboxes.
 
-A bundle is a folder of the cache, named by a digest of what is in it. pip or npm make it, under
-a lock; it is never changed.
+A bundle is a folder in the cache, named after a digest of what is installed in it. pip or npm
+creates it, under a lock; it never changes.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ __all__ = ["BUNDLE_FOLDER", "find_bundle", "find_bundles", "find_own_folder", "f
 BUNDLE_FOLDER = "/opt/intercode/agent"
 """Where sandboxes see a bundle."""
 
-_VERSION = 1  # to be counted up when what is installed changes
+_VERSION = 1  # increase this when bundles are made differently
 _PURPOSE = "the agent's packages"
 _LEFT_OUT = (
     ": npm 10 or newer is needed for another platform than this machine's, and the registry has to "
     "have it; npm leaves out what it cannot have"
 )
-_NODE = "22.23.3"  # npm's Node.js: for other platforms, and where this machine's is too old
+_NODE = "22.23.3"  # npm's Node.js, for other platforms and if this machine's is too old
 _VERSION_TIMEOUT = 60.0  # seconds
 
 
@@ -59,10 +59,10 @@ def find_bundle(
     progress: Callable[[str], None],
     sandbox: SandboxSettings,
 ) -> tuple[Path, Platform | None]:
-    """Return the folder with a recipe's program; install it if it is not there yet.
+    """Return the folder with a recipe's program and its platform; install it if necessary.
 
-    It is for the platform of the run's sandboxes, which may be another one than this machine's;
-    that is returned as well. None is for a folder of the user's own.
+    The program is for the platform of the run's sandboxes, which may differ from this machine's.
+    The returned platform is None for a folder of the user's own.
 
     Args:
         name: the recipe's name.
@@ -70,10 +70,10 @@ def find_bundle(
         folder: where a relative path in it starts.
         option: what the user wrote, for messages.
         progress: called with a line before something slow.
-        sandbox: where the sandboxes come from that it is to run in.
+        sandbox: where the sandboxes come from that the program runs in.
 
     Raises:
-        AgentLoadError: it cannot be had, or nobody says for which platform.
+        AgentLoadError: it cannot be installed, or the platform of the sandboxes is not known.
     """
     own_folder = find_own_folder(recipe, folder, option)
     if own_folder is not None:
@@ -108,10 +108,10 @@ def find_bundle(
 
 
 def find_own_folder(recipe: Recipe, folder: Path, option: str) -> Path | None:
-    """Return the folder of the user's that a recipe names; None for one that is installed.
+    """Return the user's folder that a recipe names; None if its program has to be installed.
 
     Raises:
-        AgentLoadError: it does not exist.
+        AgentLoadError: the folder does not exist.
     """
     if not recipe.folder:
         return None
@@ -122,7 +122,7 @@ def find_own_folder(recipe: Recipe, folder: Path, option: str) -> Path | None:
 
 
 def find_bundles(name: str, recipe: Recipe) -> list[Path]:
-    """Return the bundles that were made for a recipe of this name, of whatever version."""
+    """Return the bundles of a recipe with this name, whatever their version."""
     folder = cache_folder() / "agents"
     return [path for path in folder.glob(f"{name}-*") if _find_programs(path, recipe)]
 
@@ -131,7 +131,7 @@ def find_program(bundle: Path, recipe: Recipe, option: str) -> str:
     """Return where a sandbox sees the recipe's program.
 
     Raises:
-        AgentLoadError: it is not in the bundle.
+        AgentLoadError: the program is not in the bundle.
     """
     programs = _find_programs(bundle, recipe)
     if not programs:
@@ -145,7 +145,7 @@ def _find_programs(bundle: Path, recipe: Recipe) -> list[Path]:
 
 def _digest(recipe: Recipe, platform: Platform) -> str:
     ingredients = [_VERSION, recipe.npm, recipe.python, recipe.node, platform.machine]
-    if recipe.python:  # with this machine's Python, or that of another platform
+    if recipe.python:  # it comes with this machine's Python, or with one of another platform
         ingredients += [sys.version_info[:3] if platform == own_platform() else "workshop"]
     elif recipe.node and platform != own_platform():
         ingredients += [_NODE]
@@ -170,12 +170,12 @@ def _install(recipe: Recipe, bundle: Path, platform: Platform, sandbox: SandboxS
         if recipe.node:
             oldest = "" if recipe.node is True else recipe.node
             _copy_node(oldest, part, platform, workshop)
-    for root, _, names in os.walk(part):  # the user of a sandbox may be another one
+    for root, _, names in os.walk(part):  # a sandbox may run as another user
         for path in (Path(root), *(Path(root, name) for name in names)):
             if not path.is_symlink():
                 mode = path.stat().st_mode
                 path.chmod(mode | 0o444 | (0o111 if path.is_dir() or mode & 0o100 else 0))
-    if not _find_programs(part, recipe):  # npm leaves out what it cannot have for a platform
+    if not _find_programs(part, recipe):  # npm omits packages that it cannot get for a platform
         shutil.rmtree(part)
         packages = ", ".join([*recipe.npm, *recipe.python])
         hint = "" if is_own or not recipe.npm else _LEFT_OUT
@@ -187,18 +187,19 @@ def _install(recipe: Recipe, bundle: Path, platform: Platform, sandbox: SandboxS
 
 
 def _copy_node(oldest: str, part: Path, platform: Platform, workshop: Workshop) -> None:
-    """Put Node.js into a bundle: this machine's, where it will do, else npm's.
+    """Put Node.js into a bundle: this machine's if it is new enough, else npm's.
 
-    npm installs a package that is asked for by its name for this machine's platform alone.
+    It is fetched with ``npm pack``, as ``npm install`` of a named package is only possible for this
+    machine's platform.
 
     Args:
-        oldest: the oldest version that will do; empty for any.
+        oldest: the oldest version that is new enough; empty for any.
         part: the bundle.
-        platform: the platform that it is for.
+        platform: the platform that the bundle is for.
         workshop: where programs for another platform find their libraries.
 
     Raises:
-        FetchError: it cannot be had.
+        FetchError: no suitable Node.js is available.
     """
     target, place = part / "node", f"{BUNDLE_FOLDER}/node"
     is_own = platform == own_platform()
@@ -228,7 +229,7 @@ def _copy_node(oldest: str, part: Path, platform: Platform, workshop: Workshop) 
 
 
 def _own_node() -> str:
-    """Return the version of this machine's Node.js; empty where there is none."""
+    """Return the version of this machine's Node.js; empty if there is none."""
     words = ["node", "--version"]
     try:
         result = subprocess.run(words, capture_output=True, text=True, timeout=_VERSION_TIMEOUT)
@@ -238,5 +239,5 @@ def _own_node() -> str:
 
 
 def _numbers(version: str) -> list[int]:
-    """Return the numbers of a version, to compare it with others."""
+    """Return the numbers of a version, for comparisons."""
     return [int(number) for number in re.findall(r"\d+", version)]

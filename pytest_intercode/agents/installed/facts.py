@@ -1,4 +1,4 @@
-"""Whether installed agents can be had here, for ``pytest-intercode doctor``. Installs nothing."""
+"""Which installed agents are available here, for ``pytest-intercode doctor``. Installs nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_intercode.system.extras import has_extra, need
 
 __all__ = ["describe_agent", "describe_recipes", "find_key"]
 
-# By the program that installs a recipe's: how it is had.
+# How to get the tool that installs a recipe's program.
 _REMEDIES = {"npm": "install Node.js (nodejs.org)", "pip": "python -m ensurepip"}
 
 
@@ -25,8 +25,8 @@ def describe_agent(name: str, rest: str, arguments: Mapping[str, str], folder: P
 
     Args:
         name: the agent, as the user named it.
-        rest: what follows ``installed:`` there.
-        arguments: the agent's.
+        rest: the part of the name after ``installed:``.
+        arguments: the agent's arguments.
         folder: where relative paths start.
 
     Raises:
@@ -47,7 +47,7 @@ def describe_agent(name: str, rest: str, arguments: Mapping[str, str], folder: P
 
 
 def find_key(name: str, folder: Path) -> str:
-    """Return the variable of an agent's key; empty where its recipe names none, or is wrong.
+    """Return the variable of an agent's key; empty if its recipe names none or is invalid.
 
     Args:
         name: the agent, as the user named it.
@@ -61,7 +61,7 @@ def find_key(name: str, folder: Path) -> str:
 
 
 def describe_recipes() -> Iterator[Fact]:
-    """Yield facts about the agents of our recipes: which are installed, and which can be."""
+    """Yield facts about the agents of our recipes: which are installed and which can be."""
     recipes = {
         short_name: recipe
         for short_name, recipe, _ in (load_recipe(name, Path(), name) for name in recipe_names())
@@ -83,7 +83,7 @@ def describe_recipes() -> Iterator[Fact]:
 
 
 def _find_missing_tool(recipe: Recipe) -> str | None:
-    """Return the program that installs a recipe's, if it is missing."""
+    """Return the tool that installs a recipe's program, if that tool is missing."""
     if recipe.npm:
         return None if shutil.which("npm") else "npm"
     return None if importlib.util.find_spec("pip") else "pip"

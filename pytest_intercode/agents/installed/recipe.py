@@ -1,4 +1,4 @@
-"""Recipes: where the program of an installed agent comes from, and how it is run. YAML to data."""
+"""Recipes: where the program of an installed agent comes from and how to run it; read from YAML."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 MODEL = "MODEL"
-"""What stands for the name of a model in the docs, and in what ``init`` writes."""
+"""Stands for the name of a model in the docs, and in the files that ``init`` writes."""
 
 PLACEHOLDERS = {
     "prompt": "the task, with words on what is graded and on where the answer goes",
@@ -41,9 +41,9 @@ PLACEHOLDERS = {
     "token": "what is sent to the gateway instead of a key",
 }
 
-_REPLY = "reply"  # the placeholder of what the user said, in `resume` alone
-_MCP = "{mcp}"  # the word of a command line in whose place there are those of `mcp`
-_SERVERS = "{servers}"  # the placeholder of all servers, in files alone
+_REPLY = "reply"  # the placeholder for the user's reply, only in `resume`
+_MCP = "{mcp}"  # the word of a command line that is replaced by the words of `mcp`
+_SERVERS = "{servers}"  # the placeholder for all servers, only in files
 
 _VERSION = re.compile(r"\d+(?:\.\d+){0,2}")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -51,17 +51,17 @@ _RECIPES = Path(__file__).with_name("recipes")
 
 
 class ServerForm(BaseModel):
-    """How an agent gets to know the MCP servers of its task.
+    """How an agent is told about the MCP servers of its task.
 
     Attributes:
-        server: what its settings say of one that it starts: ``{name}`` is the name, ``{command}``
-            the command line for ``sh -c``, as a string of JSON and TOML. A file of the recipe has
-            all of them in place of ``{servers}``, which is empty where a task has none.
-        http: what they say of one with an address, by MCP's streamable HTTP: ``{url}`` is the
-            address, as such a string. Empty where the agent knows none.
-        sse: the same for one by MCP's older transport, server-sent events.
-        separator: what is between two of them.
-        words: words of the command line, in place of the word ``{mcp}``; where there are servers.
+        server: the entry in the agent's settings for a server that it starts: ``{name}`` is the
+            name, ``{command}`` the command line for ``sh -c`` as a JSON and TOML string. In a file
+            of the recipe, ``{servers}`` is replaced by all entries; it is empty if there are none.
+        http: the entry for a server with an address, over MCP's streamable HTTP: ``{url}`` is the
+            address, also as a string. Empty if the agent does not support that.
+        sse: the same for a server over MCP's older transport, server-sent events.
+        separator: the text between two entries.
+        words: words that replace the word ``{mcp}`` of the command line if there are servers.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -78,11 +78,11 @@ class ServerForm(BaseModel):
 
     @property
     def transports(self) -> frozenset[str]:
-        """How the agent speaks to servers."""
+        """The transports by which the agent can reach servers."""
         return frozenset(transport for transport, form in self._forms.items() if form)
 
     def render(self, servers: Mapping[str, str]) -> str:
-        """Return what the settings say of all servers, by name and command line or address."""
+        """Return the settings' entries of servers, given by name and command line or address."""
         return self.separator.join(self._entry(*item) for item in servers.items())
 
     def _entry(self, name: str, server: str) -> str:
@@ -93,12 +93,12 @@ class ServerForm(BaseModel):
 
 
 class SessionForm(BaseModel):
-    """How a session of the Agent Client Protocol is begun; placeholders are filled in.
+    """How to start a session of the Agent Client Protocol; the values may have placeholders.
 
     Attributes:
-        permission: how requests for permission are answered: ``once``, ``always`` or ``reject``.
+        permission: how to answer requests for permission: ``once``, ``always`` or ``reject``.
         mode: the id of the session's mode; empty for the agent's default.
-        auth: the id of the method by which the agent is to log in; empty for none.
+        auth: the id of the method by which the agent logs in; empty for none.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -108,10 +108,10 @@ class SessionForm(BaseModel):
     auth: str = ""
 
     def settings(self, values: Mapping[str, str]) -> SessionSettings:
-        """Return the settings of a session, with the values of the placeholders.
+        """Return the settings of a session, with placeholders replaced by their values.
 
         Raises:
-            AgentError: there is no such permission.
+            AgentError: the value of ``permission`` is unknown.
         """
         permission, mode, auth = (
             fill(word, values) for word in (self.permission, self.mode, self.auth)
@@ -127,29 +127,30 @@ class Recipe(BaseModel):
     """How an agent is installed and run.
 
     Attributes:
-        about: what it is, in a few words.
-        npm: packages of npm that hold the program, with their versions.
-        python: packages of PyPI, with their versions; a Python comes with them.
-        folder: a folder of this machine that holds the program; relative to the recipe.
-        node: the program needs Node.js, and is given this machine's; or the oldest version that
-            will do, so that it is given npm's where this machine's is older.
+        about: a description of the agent in a few words.
+        npm: packages of npm that contain the program, with their versions.
+        python: packages of PyPI, with their versions; a Python is installed with them.
+        folder: a folder of this machine that contains the program; relative to the recipe.
+        node: True if the program needs Node.js, so that it gets this machine's; or the oldest
+            version that it works with, so that it gets npm's if this machine's is older.
         program: the program's path in the bundle, in which ``*`` matches any name.
-        executable: what the program is called where people have installed it themselves; empty for
-            an agent that is not proposed to them.
-        key: the environment variable of the key that the gateway asks its models with; empty where
-            that depends on the model.
+        executable: the program's name on machines of people who have installed it themselves; empty
+            for an agent that is not suggested to them.
+        key: the environment variable with the key that the gateway uses for the agent's models;
+            empty if that depends on the model.
         protocol: ``acp`` for a program that speaks the Agent Client Protocol on its standard
-            streams: it gets prompts, replies and MCP servers by that.
-        session: how a session of that is begun.
-        command: the words of the command line; no shell reads them.
-        resume: those of the one that continues the conversation with ``{reply}``, what the user
-            said; empty for a program that cannot.
-        mcp: how it gets to know the MCP servers of a task; None for a program that knows none.
-        skills: the folder in its home where it looks for skills, which those of a task are copied
-            to; empty for a program that knows none.
-        variables: environment variables of it.
+            streams: it gets prompts, replies and MCP servers through the protocol.
+        session: how to start a session of that protocol.
+        command: the words of the command line; they are not parsed by a shell.
+        resume: the words of the command line that continues the conversation with ``{reply}``, the
+            user's reply; empty for a program that cannot continue.
+        mcp: how it is told about the MCP servers of a task; None if it does not support any.
+        skills: the folder in its home where it finds skills, to which a task's skills are copied;
+            empty if it does not support any.
+        variables: its environment variables.
         files: files in its home, by their paths there.
-        arguments: what ``--intercode-agent-arg`` may give, with defaults; None has to be given.
+        arguments: the arguments for ``--intercode-agent-arg``, with their defaults; an argument
+            whose default is None is required.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -195,14 +196,14 @@ class Recipe(BaseModel):
 
     @property
     def continues(self) -> bool:
-        """Whether the conversation goes on with what a user says."""
+        """Whether the agent can continue with a user's reply."""
         return bool(self.resume or self.protocol)
 
     @property
     def transports(self) -> frozenset[str]:
-        """How the program speaks to the MCP servers of a task; empty where it knows none."""
+        """The transports by which the program reaches a task's MCP servers; empty if none."""
         if self.protocol:
-            return TRANSPORTS  # what an agent knows of them, it says itself
+            return TRANSPORTS  # an ACP agent reports itself which of them it supports
         return frozenset() if self.mcp is None else self.mcp.transports
 
     def _check_protocol(self) -> None:
@@ -226,9 +227,9 @@ class Recipe(BaseModel):
         """Return the words of a command line.
 
         Args:
-            words: the recipe's.
+            words: the words of the recipe.
             servers: the task's MCP servers, by name.
-            values: of the placeholders.
+            values: the values of the placeholders.
         """
         own_words = self.mcp.words if self.mcp is not None and servers else []
         expanded = (own_words if word == _MCP else [word] for word in words)
@@ -248,7 +249,7 @@ class Recipe(BaseModel):
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """Return a text with the placeholders that have a value; other braces stay."""
+    """Replace the placeholders that have a value in a text; other braces stay."""
     return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
 
 
@@ -258,7 +259,7 @@ def recipe_names() -> list[str]:
 
 
 def executables() -> dict[str, Recipe]:
-    """Return those of our recipes that have an ``executable``, by what their agents are called."""
+    """Return our recipes that have an ``executable``, by the names of their agents."""
     recipes = {name: load_recipe(name, _RECIPES, name)[1] for name in PRESETS}
     return {name: recipe for name, recipe in recipes.items() if recipe.executable}
 
@@ -267,12 +268,12 @@ def load_recipe(name: str, folder: Path, option: str) -> tuple[str, Recipe, Path
     """Return a recipe with its short name and the folder that it is in.
 
     Args:
-        name: the name of a built-in one, or the path of a YAML file.
+        name: the name of a built-in recipe, or the path of a YAML file.
         folder: where a relative path starts.
         option: what the user wrote, for messages.
 
     Raises:
-        AgentLoadError: there is none, or it is wrong.
+        AgentLoadError: there is no such recipe, or it is invalid.
     """
     names = recipe_names()
     if name in names:

@@ -13,7 +13,7 @@ from pytest_intercode.sandboxes.protocol import SHIMS_FOLDER
 __all__ = ["CANNOT_RUN", "GATEWAY_FOLDER", "SCRIPT_FILE", "START", "START_CONNECTED", "Script"]
 
 GATEWAY_FOLDER = "/opt/intercode/gateway"
-"""Where a sandbox finds sockets and the forwarder."""
+"""The sandbox's folder with the sockets and the forwarder."""
 
 SCRIPT_FILE = "run.sh"
 """The script's name in the program's home."""
@@ -25,11 +25,11 @@ CANNOT_RUN = 125
 """Exit status of a sandbox that lacks what the program needs."""
 
 OUTPUT_FILE = f"{ANSWER_FOLDER}/.output"
-"""What the program printed, but for what is the protocol's."""
+"""The program's output, except for messages of the protocol."""
 
 STATUS_FILE, _READY_FILE = f"{ANSWER_FOLDER}/.status", f"{ANSWER_FOLDER}/.ready"
 GROUP_FILE = f"{ANSWER_FOLDER}/.group"
-"""The process group of a program that is connected."""
+"""Contains the process group of a connected program."""
 
 START_CONNECTED = f"""\
 cd {ANSWER_FOLDER} && rm -f {STATUS_FILE} {_READY_FILE} && cd "$OLDPWD" || exit 1
@@ -38,22 +38,22 @@ until [ -e {_READY_FILE} ]; do sleep 0.05; done"""
 """Runs :meth:`Script.connected` in the background; waits until it is connected or has failed."""
 
 _NOT_STARTED = (126, 127)  # exit statuses of a shell that cannot start a program
-# Why that may be: what is installed is for one processor, and some programs load glibc.
+# The likely reason: a bundle is for one processor, and some programs need glibc.
 _DESCRIBE = (
     "printf '\\n[it is installed for %s, glibc; this sandbox is %s%s]' {platform} \"$(uname -m)\" "
     "\"$(ls /lib/ld-musl-* >/dev/null 2>&1 && echo ', musl')\""
 )
-_MAX_OUTPUT_BYTES = 8000  # of the program's output that are kept
+_MAX_OUTPUT_BYTES = 8000  # of the program's output are kept
 
-# Run by a shell in the task's directory. What else it runs is not the agent's doing, so none of it
-# is a shim, which may be first on PATH.
+# Run by a shell in the task's directory. Its own commands are not actions of the agent, so they
+# must not run shims, which may be first on PATH.
 _BEGINNING = """\
 shims={shims}/bin:
 case $PATH in "$shims"*) PATH=${{PATH#"$shims"}} ;; *) shims= ;; esac
 mkdir -p {home}/tmp || exit {status}
 {skills}"""
 _COPY_SKILLS = "mkdir -p {target} && cp -R {source}/. {target} || exit {status}\n"
-# Its last output is the program's.
+# The script's last output is the program's output.
 _ALONE = """\
 {forward}
 PATH=$shims{node}$PATH {variables} {words} </dev/null >{output} 2>&1
@@ -63,8 +63,8 @@ case $status in {not_started}) {describe} >>{output} ;; esac
 tail -c {max_bytes} {output}
 exit $status
 """
-# A session of its own, so that its processes are one group. Once we have closed the connection, the
-# program has a moment to end by itself.
+# It runs in its own session, so that its processes are one group. Once we have closed the
+# connection, the program has a moment to exit on its own.
 _CONNECTED = """\
 echo $$ >{group}
 end() {{ echo "$1" >{status_file}; : >{ready}; kill -KILL -- -$$; }}
@@ -91,15 +91,15 @@ _START_FORWARDER = (
 
 @dataclass(frozen=True)
 class Script:
-    """What is needed to run a program.
+    """The parameters of a script that runs a program.
 
     Attributes:
         variables: its environment variables.
         words: its command line.
-        forwards: for each port that a forwarder leads to a socket, the socket's name.
-        node: what is put in front of PATH.
-        platform: what it is installed for; None where that is not known.
-        skills: a folder whose content is copied, and where to in the program's home; None for none.
+        forwards: the socket's name, by the port that a forwarder connects to it.
+        node: the text to put in front of PATH.
+        platform: the platform that it is installed for; None if that is not known.
+        skills: a folder to copy, and the target folder in the program's home; None for none.
     """
 
     variables: Mapping[str, str]
@@ -110,7 +110,7 @@ class Script:
     skills: tuple[str, str] | None = None
 
     def alone(self) -> str:
-        """Return the script of a program that reads nothing, and says in the end what it did."""
+        """Return the script of a program that reads no input and reports at the end what it did."""
         return self._fill(_ALONE)
 
     def connected(self, port: int) -> str:
@@ -157,4 +157,4 @@ END_CONNECTED = f"""\
 kill -KILL -- -$(cat {GROUP_FILE}) 2>/dev/null
 cat {STATUS_FILE} 2>/dev/null || echo 0
 tail -c {_MAX_OUTPUT_BYTES} {OUTPUT_FILE}"""
-"""Ends a connected program at once; prints its exit status, or 0 while it runs, and its output."""
+"""Kills a connected program; prints its exit status, or 0 if it still ran, and its output."""

@@ -1,4 +1,4 @@
-"""What the episodes of an installed agent share: the gateway, and the folder of its sockets."""
+"""Services that the episodes of an installed agent share: the gateway and its socket folder."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _FORWARDER = Path(__file__).with_name("forward.pl")
 
 
 class InstalledServices:
-    """What the episodes of one process share.
+    """The services that the episodes of one process share.
 
     Attributes:
-        settings: the gateway's.
-        folder: sandboxes see it; the sockets are in it, and the forwarder. None but root can list
-            it, so that a sandbox finds its own socket alone.
+        settings: the gateway's settings.
+        folder: the folder with the sockets and the forwarder, which sandboxes see. Only root can
+            list it, so that a sandbox finds only its own socket.
     """
 
     def __init__(self, settings: GatewaySettings, option: str) -> None:
         self.settings = settings
         self._private = PrivateFolder()
         self.folder = self._private.make()
-        self.folder.chmod(0o711)  # the user of a sandbox may be another one
+        self.folder.chmod(0o711)  # a sandbox may run as another user
         forwarder = shutil.copyfile(_FORWARDER, self.folder / _FORWARDER.name)
         forwarder.chmod(0o644)
         try:
@@ -50,7 +50,7 @@ class InstalledServices:
     def open(self, key: str, env: AgentEnvironment, max_turns: int) -> tuple[Session, Path]:
         """Open the session of an episode; return it and its socket.
 
-        What comes through the socket is this episode's, whatever it has for a token.
+        All requests through the socket belong to this episode, whatever token they have.
         """
         opened: list[Session] = []
 
@@ -59,9 +59,9 @@ class InstalledServices:
                 return "the episode is over"
             if opened and opened[0].turns >= max_turns:
                 reason = f"{max_turns} of {max_turns} turns used"
-                # Before the refusal, at which a program may end at once.
+                # Set this before the refusal, after which a program may exit immediately.
                 opened[0].exhausted = opened[0].exhausted or reason
-                # It may wait for a lock, and this is the gateway's own thread.
+                # exhaust() may wait for a lock, which the gateway's thread must not do.
                 threading.Thread(target=exhaust, args=(env, reason), daemon=True).start()
                 return reason
             return ""
@@ -80,11 +80,11 @@ class InstalledServices:
         return opened[0], path
 
     def new_socket(self) -> Path:
-        """Return where a socket can be that sandboxes find."""
+        """Return the path for a new socket that sandboxes can reach."""
         return self.folder / secrets.token_hex(8)
 
     def make_folder(self) -> Path:
-        """Return a new folder for what goes into a sandbox; it does not outlive this process."""
+        """Return a new folder for files to put into a sandbox; removed at the latest at exit."""
         return self._private.make()
 
     def close(self) -> None:

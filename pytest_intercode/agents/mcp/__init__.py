@@ -1,4 +1,4 @@
-"""The agent ``mcp:CMDLINE``: a coding agent of its own, with the environment as tools over MCP.
+"""The agent ``mcp:CMDLINE``: an external coding agent that gets the environment's tools over MCP.
 
 Only ``server`` imports the SDK.
 """

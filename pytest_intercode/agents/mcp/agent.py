@@ -1,4 +1,4 @@
-"""The agent ``mcp:CMDLINE``: a program per episode, with the environment served to it over MCP.
+"""The agent ``mcp:CMDLINE``: one program per episode, to which MCP serves the environment.
 
 The server is in this process. It is started for the first episode, and its calls are carried out
 on the agent's thread.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["make_factory"]
 
-_GRACE_PERIOD = 5.0  # seconds that the program has to end by itself once the episode is over
+_GRACE_PERIOD = 5.0  # seconds that the program has to exit once the episode is over
 _ARGUMENTS = (
     Argument("folder", text),
     Argument("template", text),
@@ -54,9 +54,9 @@ def make_factory(
 ) -> AgentFactory:
     """Return the factory of agents that speak MCP.
 
-    The arguments are ``folder``, where the program runs; ``template``, a folder that it runs in a
-    copy of; ``workspace``, for a copy of the task's directory that it runs in; and ``grace``, the
-    seconds that it has to end by itself after the episode.
+    The arguments are ``folder``, to run the program in that folder; ``template``, to run it in a
+    copy of that folder; ``workspace``, to run it in a copy of the task's directory; and ``grace``,
+    the seconds that it has to exit after the episode.
 
     Raises:
         AgentLoadError: the command line or an argument is wrong, or the extra is missing.
@@ -86,7 +86,7 @@ def make_factory(
 
     closing = ExitStack()
     closing.callback(shared.close)
-    closing.callback(services.close)  # first
+    closing.callback(services.close)  # runs first
     return AgentFactory(
         name,
         make,
@@ -111,7 +111,7 @@ def _check_extra(name: str) -> None:
 
 
 class _Shared:
-    """What the episodes of one pytest process share; started by the first."""
+    """Services that the episodes of one pytest process share; the first episode starts them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -119,7 +119,7 @@ class _Shared:
         self._folder: PrivateFolder | None = None
 
     def start(self) -> McpServer:
-        """Return the server, which is started if it is not."""
+        """Return the server; start it if necessary."""
         with self._lock:
             if self._server is None:
                 from pytest_intercode.agents.mcp.server import McpServer
@@ -189,8 +189,8 @@ class _Episode(ProgramEpisode):
         """Kill the program; from any thread, at any moment."""
         program = self.program
         self._aborted_early |= program is None
-        # First the reason: a program that is killed at once would end the calls as one that has
-        # failed by itself, and what fails once it was stopped does not count.
+        # Set the reason first. A killed program would otherwise end the calls like a program that
+        # failed on its own, but a failure after the abort does not count.
         self._calls.end("aborted")
         if program is not None:
             program.kill()

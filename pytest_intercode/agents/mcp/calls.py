@@ -1,6 +1,6 @@
-"""Tool calls on their way from the server's event loop to the agent's thread, and back.
+"""Passes tool calls from the server's event loop to the agent's thread, and replies back.
 
-The environment is used on the agent's thread only, one call at a time.
+The environment is used only on the agent's thread, one call at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 __all__ = ["Call", "Calls", "End", "Reply"]
 
 End: TypeAlias = Literal["exited", "aborted"]
-"""The reason why no more calls come: the program has ended, or the run ends the episode."""
+"""Why there are no more calls: the program has exited, or the run aborts the episode."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Reply:
 
     Attributes:
         texts: the blocks of text; the last one is the note on the state of the episode.
-        error: the call could not be carried out.
-        facts: the same for programs.
+        error: whether the call could not be carried out.
+        facts: the same information for programs.
     """
 
     texts: tuple[str, ...]
@@ -36,10 +36,10 @@ class Reply:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A call of a tool.
+    """A tool call.
 
     Attributes:
-        tool: which.
+        tool: the tool's name.
         text: its argument.
         future: the answer; cancelled when the client has given up.
     """
@@ -50,12 +50,12 @@ class Call:
 
     @property
     def pending(self) -> bool:
-        """Whether the client still waits for the answer."""
+        """Whether the client is still waiting for the answer."""
         return not self.future.done()
 
     def answer(self, reply: Reply) -> None:
         """Answer it, from any thread."""
-        with contextlib.suppress(InvalidStateError):  # given up, or answered already
+        with contextlib.suppress(InvalidStateError):  # cancelled, or already answered
             self.future.set_result(reply)
 
 
@@ -65,11 +65,11 @@ class Calls:
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Call | End] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._open: set[Call] = set()  # those without an answer
+        self._open: set[Call] = set()  # calls without an answer
         self._refusal: Reply | None = None
 
     async def ask(self, tool: Literal["execute", "submit"], text: str) -> Reply:
-        """Have a call carried out on the agent's thread; called on the server's loop."""
+        """Have the agent's thread carry out a call; called on the server's event loop."""
         call = Call(tool, text)
         with self._lock:
             if self._refusal is not None:
@@ -83,18 +83,18 @@ class Calls:
                 self._open.discard(call)
 
     def next(self, timeout: float | None) -> Call | End | None:
-        """Return what comes next, or None if nothing does in time."""
+        """Return the next call or end, or None if there is none before the timeout."""
         try:
             return self._queue.get(timeout=None if timeout is None else max(timeout, 0.0))
         except queue.Empty:
             return None
 
     def end(self, reason: End) -> None:
-        """Wake the agent's thread: no more calls are to be waited for."""
+        """Wake the agent's thread and tell it to wait for no more calls."""
         self._queue.put(reason)
 
     def close(self, refusal: Reply) -> None:
-        """Give this answer to all calls that wait and to all later ones; none is carried out."""
+        """Answer all waiting and all later calls with this reply; carry out none of them."""
         with self._lock:
             self._refusal = refusal
             for call in self._open:

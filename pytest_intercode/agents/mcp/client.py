@@ -1,6 +1,6 @@
-"""What the agent's program is started with: its command line, and the client configuration.
+"""The command line of the agent's program, and its client configuration.
 
-The client configuration shows the program where its MCP server is: files in a private folder,
+The client configuration tells the program where its MCP server is: by files in a private folder,
 placeholders of the command line, and environment variables.
 """
 
@@ -43,18 +43,18 @@ _OF_SERVER = ("config", "config_http", "stdio", "url", "token")
 
 
 class CommandLine:
-    """A command line with placeholders, which was checked.
+    """A checked command line with placeholders.
 
     It is split into words before the placeholders are filled in. So a query stays one word,
-    whatever it holds, and no shell reads it.
+    whatever it contains, and is not parsed by a shell.
 
     Args:
         name: the value of ``--intercode-agent``, for messages.
-        line: what follows ``mcp:`` in it.
+        line: the part of that value after ``mcp:``.
         folder: where a relative path of the program starts.
 
     Raises:
-        AgentLoadError: it cannot be split, has an unknown placeholder, or there is no such
+        AgentLoadError: the line cannot be split, has an unknown placeholder, or there is no such
             program.
     """
 
@@ -86,7 +86,7 @@ class CommandLine:
                 )
 
     def _find(self, word: str, folder: Path) -> str:
-        """Return where the program is; the folder that it is started in is another."""
+        """Return the program's path; it will be started in a different folder."""
         if {match[1] for match in _PLACEHOLDER.finditer(word)} - {None, "here"}:
             raise self._error(f"the program's name {word!r} may have no placeholder but {{here}}")
         try:
@@ -99,7 +99,7 @@ class CommandLine:
 
 
 def _fill(word: str, values: Mapping[str, str]) -> str:
-    # A doubled brace is one.
+    # A doubled brace stands for a single one.
     return _PLACEHOLDER.sub(
         lambda match: match[0][0] if match[1] is None else values[match[1]], word
     )
@@ -110,11 +110,11 @@ class ClientConfiguration:
 
     Args:
         private: an empty folder that only this user may open; it is removed at the end.
-        working_folder: where the program runs; None for a folder of its own.
-        template: what is copied into that.
+        working_folder: where the program runs; None for a new folder.
+        template: a folder whose content is copied into the new folder.
 
     Attributes:
-        folder: where the program runs.
+        folder: the folder in which the program runs.
         socket: the path for the stdio server's socket.
         values: the values of the placeholders; filled by :meth:`write`.
     """
@@ -148,10 +148,10 @@ class ClientConfiguration:
             url: the address of the HTTP server.
             token: the bearer token of the episode.
             sandbox: the sandbox's name.
-            workspace: the program runs in a copy of the task's directory.
+            workspace: whether the program runs in a copy of the task's directory.
 
         Raises:
-            AgentError: the task has a text that no program can be given.
+            AgentError: the task has a text that cannot be passed to a program.
         """
         words = [sys.executable, "-IS", stdio.__file__, str(self.socket)]
         program = self._private / "intercode-mcp"
@@ -176,7 +176,7 @@ class ClientConfiguration:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The values as environment variables, and those that a client needs to reach us."""
+        """The values as environment variables, and variables that let a client reach us."""
         return {
             **{f"INTERCODE_{name.upper()}": self.values[name] for name in _OF_TASK},
             **{f"INTERCODE_MCP_{name.upper()}": self.values[name] for name in _OF_SERVER},
@@ -185,11 +185,11 @@ class ClientConfiguration:
         }
 
     def remove(self) -> None:
-        """Remove the files, and the program's own folder with all that is in it."""
+        """Remove the files, and the program's own folder with its content."""
         shutil.rmtree(self._private, ignore_errors=True)
 
     def _write_server(self, name: str, server: Mapping[str, object]) -> str:
         path = self._private / name
-        path.touch(0o600)  # it holds the token
+        path.touch(0o600)  # it contains the token
         path.write_text(json.dumps({"mcpServers": {"intercode": server}}, indent=2))
         return str(path)

@@ -1,8 +1,8 @@
 """The MCP server, on the official SDK: one event loop on a thread, one HTTP port for all episodes.
 
-An episode has an endpoint: over HTTP it is reached by its bearer token, and over a Unix socket in
-a folder that only this user may open; ``stdio.py`` connects a client's standard streams to that.
-Imports the SDK and uvicorn, so it is imported only when an episode is served.
+Each episode has an endpoint. It is reached over HTTP with its bearer token, or over a Unix socket
+in a folder that only this user may open; ``stdio.py`` connects a client's standard streams to that
+socket. This module imports the SDK and uvicorn, so it is imported only when an episode is served.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _META = "pytest-intercode/result"
 
 
 class Endpoint:
-    """Where the client of one episode finds its tools.
+    """The endpoint at which the client of one episode finds its tools.
 
     Attributes:
         token: the bearer token; only requests with it reach the episode.
         url: the address of the HTTP server.
         socket: the path of the Unix socket.
         connected: whether a client has connected.
-        tools_listed: whether it has asked which tools there are.
+        tools_listed: whether it has asked for the list of tools.
     """
 
     def __init__(self, tools: Server[Any], url: str, path: Path) -> None:
@@ -73,7 +73,8 @@ class Endpoint:
         self._http = StreamableHTTPSessionManager(
             tools,
             stateless=True,
-            # A page in a browser sends its Origin, and a rebound name sends itself as the Host.
+            # Refuse browsers: a web page sends its Origin, and after DNS rebinding also its own
+            # name as the Host.
             security_settings=TransportSecuritySettings(
                 allowed_hosts=[f"{_HOST}:{port}", f"localhost:{port}"], allowed_origins=[]
             ),
@@ -82,7 +83,7 @@ class Endpoint:
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
-        """Serve clients; at the end of the context all their connections are closed."""
+        """Serve clients; close all their connections at the end of the context."""
         async with self._http.run():
             listener = await asyncio.start_unix_server(
                 self._connect, path=self.socket, limit=_MAX_LINE_BYTES
@@ -106,7 +107,7 @@ class Endpoint:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
-        # stdio_server is annotated with files, and uses no more of them than this.
+        # stdio_server is annotated with files, but uses only these methods of them.
         files = cast("anyio.AsyncFile[str]", _TextStream(reader, writer))
         try:
             async with stdio_server(files, files) as (incoming, outgoing):
@@ -122,14 +123,14 @@ class Endpoint:
 
 
 class _TextStream:
-    """A connection as a file of text, read by lines."""
+    """A connection as a text file that is read by lines."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        with contextlib.suppress(OSError, ValueError):  # a line without end
+        with contextlib.suppress(OSError, ValueError):  # ValueError: the line is too long
             while line := await self._reader.readline():
                 yield line.decode("utf-8", "replace")
 
@@ -150,7 +151,7 @@ class McpServer:
 
     def __init__(self) -> None:
         self._endpoints: dict[str, tuple[Endpoint, AbstractContextManager[None]]] = {}
-        # With the protocol named, asyncio sends at once; else every answer takes 40 ms longer.
+        # With the protocol given, asyncio disables Nagle's algorithm, which would delay by 40 ms.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.bind((_HOST, 0))
         listener.listen()
@@ -182,8 +183,8 @@ class McpServer:
         Args:
             task: its task.
             calls: where the calls of its tools go.
-            turns_left: returns how many turns the agent has now.
-            path: where its Unix socket is to be.
+            turns_left: returns how many turns the agent has left.
+            path: where to create its Unix socket.
         """
 
         def note_listing() -> None:
@@ -196,7 +197,7 @@ class McpServer:
         return endpoint
 
     def shut(self, endpoint: Endpoint) -> None:
-        """End an endpoint, and return when all its connections are closed; may be called twice."""
+        """End an endpoint and wait until its connections are closed; may be called twice."""
         _, serving = self._endpoints.pop(endpoint.token, (None, None))
         if serving is not None:
             serving.__exit__(None, None, None)
@@ -210,7 +211,7 @@ class McpServer:
         self._open.close()
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return the access that a bearer token gives; called by the SDK."""
+        """Return the access that a bearer token grants; called by the SDK."""
         received = token.strip().encode()
         for endpoint_token in list(self._endpoints):
             if hmac.compare_digest(endpoint_token.encode(), received):
@@ -223,7 +224,7 @@ class McpServer:
         if scope["path"] != _PATH or endpoint is None:
             response = PlainTextResponse(f"there is only {_PATH}", 404)
         elif scope["method"] != "POST":
-            # The server sends nothing unasked: there is no stream to GET, no session to DELETE.
+            # The server sends only answers: there is no stream to GET and no session to DELETE.
             response = PlainTextResponse("only POST is served", 405, {"allow": "POST"})
         else:
             await endpoint.handle_request(scope, receive, send)
@@ -259,7 +260,8 @@ def _make_tools(
 
 
 def _list_tools(task: TaskView, turns_left: int) -> list[types.Tool]:
-    # True, as everything happens in a sandbox; clients ask their user about other tools.
+    # These hints are accurate, as everything happens in a sandbox. For tools with other hints,
+    # clients ask their user.
     hints = types.ToolAnnotations(
         read_only_hint=False, destructive_hint=False, open_world_hint=False
     )
@@ -292,7 +294,7 @@ async def _call_tool(calls: Calls, name: str, arguments: dict[str, Any]) -> Repl
         return Reply((problem,), error=True)
     text = arguments.get(key)
     if text is None:
-        text = default  # some clients send null for what they leave out
+        text = default  # some clients send null instead of omitting an argument
     if not isinstance(text, str):
         displayed = "nothing" if text is None else f"{text!r:.60}"
         problem = f"{tool} takes {key}, a string; found {displayed}. Nothing was run."
@@ -305,7 +307,7 @@ def _as_result(reply: Reply) -> types.CallToolResult:
         key: replace_surrogates(value) if isinstance(value, str) else value
         for key, value in reply.facts.items()
     }
-    # Facts for programs go where no model sees them; structured content would be shown to it too.
+    # _meta is not shown to models; structured content would be.
     return types.CallToolResult(
         content=[types.TextContent(text=replace_surrogates(text)) for text in reply.texts],
         is_error=reply.error,

@@ -1,7 +1,7 @@
-"""The stdio server's process: copies bytes between its standard streams and a socket of pytest's.
+"""The stdio server's process: copies bytes between its standard streams and pytest's socket.
 
-Clients start it as their configuration says. It is run by its path and imports a few modules of the
-standard library only: it starts in milliseconds, and needs no environment variable.
+Clients start it as their configuration tells them. It is run by its path and imports only a few
+modules of the standard library, so it starts in milliseconds and needs no environment variables.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 
 __all__ = ["main"]
 
-_CHUNK = 65536  # bytes that are copied at once
+_CHUNK = 65536  # the most bytes that are copied in one call
 
 
 def main(path: str) -> int:
@@ -38,20 +38,20 @@ def main(path: str) -> int:
         server.shutdown(socket.SHUT_WR)
     except OSError:
         pass
-    # The answers to what was sent last are still to come; the server ends the connection.
+    # The last requests may not be answered yet; the server ends the connection.
     threading.Event().wait()
     return 0
 
 
 def _copy_out(server: socket.socket) -> None:
-    """Copy what the server sends; at its end, end the process."""
+    """Copy the server's output; exit the process when it ends."""
     try:
         while data := server.recv(_CHUNK):
             while data:
                 data = data[os.write(1, data) :]
     except OSError:
         pass
-    os._exit(0)  # the other thread may wait for a client that sends nothing more
+    os._exit(0)  # the other thread may wait for a client that sends no more data
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ OVER = Reply(
 
 
 def instructions(task: TaskView) -> str:
-    """Return the instructions of the server, enough for an agent that gets nothing else."""
+    """Return the server's instructions, which suffice for an agent that gets no prompt."""
     return (
         "This server is the only way into the sandbox of one task. Solve the task with the tool "
         "execute, then call submit once.\n"
@@ -48,7 +48,7 @@ def prompt(task: TaskView, *, workspace: bool = False) -> str:
 
     Args:
         task: the task.
-        workspace: the agent is in a copy of the task's directory.
+        workspace: whether the agent runs in a copy of the task's directory.
     """
     advice = (
         f"The present folder is a copy of its {task.workdir}: files that you edit here are changed "
@@ -67,8 +67,8 @@ def result(observation: Observation, *, over: bool = False) -> Reply:
     """Return the result of an action.
 
     Args:
-        observation: what the action left.
-        over: it ended the episode: it used up the budget, or solved the task.
+        observation: the result of the action.
+        over: whether the action ended the episode, as it used up the budget or solved the task.
     """
     facts = {
         "observation": str(observation),
@@ -78,6 +78,6 @@ def result(observation: Observation, *, over: bool = False) -> Reply:
         "turns_left": observation.turns_left,
         "over": over,
     }
-    # Servers of models refuse blocks of text that are blank.
+    # Model servers refuse blank text blocks.
     blocks = (str(observation),) if observation.strip() else ()
     return Reply((*blocks, describe_end(observation, over=over)), facts=facts)

@@ -1,1 +1,1 @@
-"""An agent that is a program in any language, and the processes of all agents that are programs."""
+"""Agents that are programs in any language, and the processes of all agents that are programs."""

@@ -1,7 +1,7 @@
 """The agent ``command:CMDLINE``: a program in any language that speaks JSON lines.
 
-It is started once per episode, reads a line about its task, and from then on writes a line and
-reads one in turn (docs/agents.md has the protocol). It ends with its episode, whatever it does.
+The program is started once per episode. It reads a line about its task, and then alternately writes
+a line and reads one (docs/agents.md describes the protocol). It always ends with its episode.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from pytest_intercode.gateway.settings import GatewaySettings
 __all__ = ["VERSION", "make_factory"]
 
 VERSION = 1
-"""The protocol's version; it is counted up when what worked before no longer works."""
+"""The protocol's version; it increases with every incompatible change."""
 
-_RARE = ("mcp", "skills")  # what most tasks have none of
+_RARE = ("mcp", "skills")  # keys that are empty for most tasks
 _EXIT_TIMEOUT = 2.0  # seconds that a program has to exit after the end of the episode
 
 
@@ -40,10 +40,10 @@ def make_factory(
     folder: Path,
     gateway: GatewaySettings | None = None,
 ) -> AgentFactory:
-    """Return the factory of agents that are runs of a program.
+    """Return a factory whose agents each run a program once.
 
     Raises:
-        AgentLoadError: the command line cannot be read, or names no program.
+        AgentLoadError: the command line cannot be parsed, or does not name a program.
     """
     words = read_command_line(name, rest, folder)
     program_arguments = dict(arguments)
@@ -83,7 +83,7 @@ class _Episode(ProgramEpisode):
                 self.words,
                 folder=self.folder,
                 cwd=self.workspace.folder if self.workspace is not None else None,
-                # Without the first, Python's print() would keep lines back.
+                # Without the first, Python's print() would buffer lines.
                 variables={"PYTHONUNBUFFERED": "1", **variables},
             )
             try:
@@ -91,7 +91,7 @@ class _Episode(ProgramEpisode):
                     self._play(program, task, env)
             finally:
                 env.log(program.output())
-                if self._aborted:  # perhaps before there was a program to end
+                if self._aborted:  # possibly before self.program was set
                     program.close()
 
     def _play(self, program: Program, task: TaskView, env: AgentEnvironment) -> None:
@@ -99,7 +99,7 @@ class _Episode(ProgramEpisode):
         facts = {
             key: replace_surrogates(value) if isinstance(value, str) else value
             for key, value in asdict(task).items()
-            if value or key not in _RARE  # most programs know no such keys
+            if value or key not in _RARE  # most programs do not know these keys
         }
         lines.send({"type": "task", "version": VERSION, "task": facts, "arguments": self.arguments})
         reason = self._converse(program, lines, env)
@@ -113,7 +113,7 @@ class _Episode(ProgramEpisode):
             env.log("[the program wrote no line; does it flush its standard output?]\n")
 
     def close(self) -> None:
-        """End the program, and all that it started."""
+        """End the program and everything that it started."""
         super().close()
         if self.program is not None and self.program.survivors:
             log(f"[{self.program.survivors} of its processes could not be killed]\n")
@@ -121,7 +121,7 @@ class _Episode(ProgramEpisode):
     def _converse(
         self, program: Program, lines: JsonLines, env: AgentEnvironment
     ) -> Literal["", "budget", "solved", "submitted"]:
-        """Return why the episode is over; nothing if the program has ended before."""
+        """Return why the episode is over; empty if the program ended first."""
         workspace = self.workspace
         while (line := lines.receive()) is not None:
             message = parse(line, lines.received)
@@ -162,7 +162,7 @@ class _Episode(ProgramEpisode):
     def _say_end(
         self, program: Program, lines: JsonLines, env: AgentEnvironment, reason: str
     ) -> None:
-        """Report to the program that the episode is over, and give it time to exit."""
+        """Tell the program that the episode is over, and give it time to exit."""
         lines.send({"type": "end", "reason": reason})
         lines.close()
         status = program.wait(_EXIT_TIMEOUT)

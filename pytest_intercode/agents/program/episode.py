@@ -1,7 +1,7 @@
-"""What the episodes of programs on this machine share (``command:``, ``mcp:``, ``acp:``).
+"""The common base for episodes of programs on this machine (``command:``, ``mcp:``, ``acp:``).
 
-A program that reaches models by itself may be led through the gateway, which meters it, and it may
-run in a copy of the task's directory. :class:`ProgramServices` belong to an agent,
+A program that calls models on its own may be sent through the gateway, which meters it, and it may
+run in a copy of the task's directory. A :class:`ProgramServices` belongs to an agent, a
 :class:`ProgramEpisode` to an episode.
 """
 
@@ -41,7 +41,7 @@ __all__ = ["ProgramEpisode", "ProgramServices", "episode_key"]
 
 
 def episode_key(task: Task) -> str:
-    """Return what names an episode in recordings: the same in every run."""
+    """Return the key of an episode in recordings; it is the same in every run."""
     return "-".join((task.env, task.suite, task.id, str(task.repeat)))
 
 
@@ -50,14 +50,14 @@ class ProgramServices:
 
     Args:
         name: the agent, for messages.
-        settings: the gateway's; programs are led through it where they say so.
-        workspace: the value of the argument of this name; None where it is not given.
+        settings: the gateway's settings, which decide whether programs are sent through it.
+        workspace: the value of the argument of this name; None if it is not given.
         folder: where a relative path starts.
 
     Attributes:
         workspaces: the workspaces.
-        gateway: the gateway; None where nothing is metered.
-        priced: whether money can be limited; None where nothing is metered.
+        gateway: the gateway; None if nothing is metered.
+        priced: whether money can be limited; None if nothing is metered.
 
     Raises:
         AgentLoadError: the gateway cannot be used, or there is no such folder for workspaces.
@@ -93,9 +93,9 @@ class ProgramEpisode:
     """One run of a program on one task.
 
     Attributes:
-        services: the agent's.
-        key: names the episode in recordings.
-        workspace: the copy of the task's directory, where one is asked for.
+        services: the agent's services.
+        key: identifies the episode in recordings.
+        workspace: the copy of the task's directory, if one is requested.
         program: the program, once it has been started.
     """
 
@@ -108,23 +108,23 @@ class ProgramEpisode:
 
     @property
     def metered(self) -> bool:
-        """Whether the gateway counts: what the program itself reports would count twice."""
+        """Whether the gateway counts usage; the program's own reports would then count twice."""
         return self.services.gateway is not None
 
     @contextlib.contextmanager
     def playing(self, task: TaskView, env: AgentEnvironment) -> Iterator[dict[str, str | None]]:
-        """Open the workspace and the gateway for as long as the program plays.
+        """Open the workspace and the gateway's session while the program plays.
 
-        Returns:
-            Environment variables for it; None for one that it is not to have.
+        Yields:
+            Environment variables for the program; the value None removes a variable.
 
         Raises:
-            AgentError: the task has no directory to copy, or a cost is not known, though money is
+            AgentError: the task has no directory to copy, or a cost is not known although money is
                 limited.
-            BudgetExhausted: a budget was used up; it says more than the way the program took it.
+            BudgetExhausted: a budget was used up; this replaces the program's own error.
             ConfigurationError: the gateway cannot listen, or its recording cannot be used.
-            InfrastructureError: the program has failed, and no model could be reached; or the
-                server gives no token ids, though they are asked for.
+            InfrastructureError: the program has failed and no model could be reached, or the
+                server returns no token ids although they are requested.
         """
         self.workspace = self.services.workspaces.open(task, env)
         variables: dict[str, str | None] = {**sandbox_variables(env)}
@@ -162,7 +162,7 @@ class ProgramEpisode:
             self.workspace.close()
 
     def _check_outage(self) -> None:
-        """See that a model could be reached; a program cannot help it where none could."""
+        """Check that a model could be reached; if not, the failure is not the program's fault."""
         session = self._session
         if session is None or session.failure:
             return
@@ -171,7 +171,7 @@ class ProgramEpisode:
             raise InfrastructureError(f"no model could be reached: {outage}")
 
     def _report(self, env: AgentEnvironment) -> None:
-        """Log what the gateway has refused, and see that the tokens could be counted."""
+        """Log the gateway's refusals, and raise the gateway's error if it has one."""
         session = self._session
         if session is None:
             return

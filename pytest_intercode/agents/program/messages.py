@@ -1,7 +1,7 @@
-"""The messages between us and a program: lines of JSON over its pipes, sent, received and checked.
+"""Sends, receives and checks the messages of a program: lines of JSON over its pipes.
 
-A program may write before it reads, or never read: neither side waits for the other while both
-pipes are full. ``command:`` and ``acp:`` both speak lines of JSON.
+A program may write before it reads, or never read. So reading and writing alternate as the pipes
+allow, and neither side blocks when both pipes are full. ``command:`` and ``acp:`` use this.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from pytest_intercode.errors import AgentError, suggestion
 __all__ = ["JsonLines", "Peer", "parse", "read_object"]
 
 _MAX_LINE_BYTES = 4 * 1024**2
-_PIECE_BYTES = 64 * 1024  # that are read or written at once
-_POLL_INTERVAL = 500  # milliseconds after which it is checked that the program still runs
+_PIECE_BYTES = 64 * 1024  # the most that is read or written in one call
+_POLL_INTERVAL = 500  # milliseconds between checks that the program is still running
 _KEYS = ("action", "submit", "thought", "usage")
 _USAGE = tuple(field.name for field in fields(Usage))
 _MAX_EXCERPT = 120  # characters of a bad line
 
 
 class Peer(Protocol):
-    """What writes and reads lines: a program, or what carries the streams of one."""
+    """A peer that reads and writes lines: a program, or a connection that forwards its streams."""
 
     @property
     def stdin(self) -> IO[bytes]:
-        """The pipe that it reads."""
+        """The pipe that it reads from."""
 
     @property
     def stdout(self) -> IO[bytes]:
-        """The pipe that it writes; not the same descriptor."""
+        """The pipe that it writes to; not the same descriptor."""
 
     def wait(self, timeout: float | None) -> int | None:
         """Return its exit status once it has ended; None if that takes longer."""
@@ -51,12 +51,12 @@ class JsonLines:
     """Sends and receives lines over the pipes of a program.
 
     Args:
-        program: it has pipes, which nothing else uses.
-        check: called before each wait, which takes half a second at most; what it raises ends
+        program: a program with pipes, which nothing else uses.
+        check: called before each wait of at most half a second; an exception of it ends
             :meth:`send` and :meth:`receive`.
 
     Attributes:
-        received: lines that the program has written so far, empty ones too.
+        received: the number of lines that the program has written so far, including empty lines.
     """
 
     def __init__(self, program: Peer, check: Callable[[], None] = _nothing) -> None:
@@ -68,13 +68,13 @@ class JsonLines:
         os.set_blocking(self._input, False)
         os.set_blocking(self._output, False)
         self._incoming = bytearray()
-        self._searched = 0  # bytes of it without the end of a line
+        self._searched = 0  # bytes of _incoming that are known to contain no line end
         self._outgoing = b""
-        self._reads = self._writes = True  # the program still does
+        self._reads = self._writes = True  # whether the program still does
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Write a line; nothing happens where the program reads no more."""
-        # Characters beyond ASCII are escaped, so that no language can misread them.
+        """Write a line; do nothing if the program no longer reads."""
+        # json.dumps escapes non-ASCII characters, so that no language can misread them.
         self._outgoing = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         while self._outgoing and self._reads:
             size = len(self._outgoing)
@@ -83,18 +83,18 @@ class JsonLines:
                 break
 
     def release(self) -> None:
-        """Check no more, and wait for the program no more: what it does not read now is dropped."""
+        """Stop checking and stop waiting for the program; drop what it does not read right away."""
         self._check = _nothing
         self._waits = False
 
     def close(self) -> None:
-        """Write no more; the program reads the end of its input."""
+        """Stop writing; the program reads the end of its input."""
         self._reads = False
         with contextlib.suppress(OSError):
             self._program.stdin.close()
 
     def receive(self) -> bytes | None:
-        """Return the next line that is not empty, without its end; None if no more will come.
+        """Return the next non-empty line without its line end; None if no more will come.
 
         Raises:
             AgentError: the line is too long.
@@ -117,7 +117,7 @@ class JsonLines:
                 )
             if self._writes or not self._incoming:
                 return None
-            end = len(self._incoming)  # the last line needs no end
+            end = len(self._incoming)  # the last line may lack its line end
         line = bytes(self._incoming[:end])
         del self._incoming[: end + 1]
         self._searched = 0
@@ -125,7 +125,7 @@ class JsonLines:
         return line
 
     def _move(self) -> None:
-        """Wait until something can be written or read, and do it."""
+        """Wait until a pipe can be written or read, and do so."""
         self._check()
         poll = select.poll()
         if self._outgoing and self._reads:
@@ -154,22 +154,22 @@ class JsonLines:
             piece = os.read(self._output, _PIECE_BYTES)
         except BlockingIOError:
             return
-        except ConnectionResetError:  # of a socket, which is its end
+        except ConnectionResetError:  # the stream is a socket, and this is its end
             piece = b""
         self._writes = bool(piece)
         self._incoming += piece
 
 
 def read_object(line: bytes, number: int, example: str) -> dict[str, Any]:
-    """Return the object of JSON that a program's line is.
+    """Parse a program's line as a JSON object.
 
     Args:
-        line: what it wrote.
+        line: the line.
         number: the number of the line, from 1.
-        example: such an object, for messages.
+        example: an example of an expected object, for messages.
 
     Raises:
-        AgentError: it is not one.
+        AgentError: the line is not a JSON object.
     """
     location, excerpt = _describe_line(line, number)
     try:
@@ -186,20 +186,20 @@ def read_object(line: bytes, number: int, example: str) -> dict[str, Any]:
 
 
 def _describe_line(line: bytes, number: int) -> tuple[str, str]:
-    """Return where a line is, and its beginning, for messages."""
+    """Return the position of a line and its beginning, for messages."""
     excerpt = line[: 4 * _MAX_EXCERPT].decode("utf-8", "replace").strip()[:_MAX_EXCERPT]
     return f"line {number} of the program's standard output", repr(excerpt)
 
 
 def parse(line: bytes, number: int) -> dict[str, Any]:
-    """Return a program's message, checked, without what is null.
+    """Parse and check a program's message; omit values that are null.
 
     Args:
-        line: what it wrote.
+        line: the line.
         number: the number of the line, from 1.
 
     Raises:
-        AgentError: it is not a message of the protocol.
+        AgentError: the line is not a message of the protocol.
     """
     location, excerpt = _describe_line(line, number)
     message = read_object(line, number, '{"action": "ls"}')
@@ -223,7 +223,7 @@ def parse(line: bytes, number: int) -> dict[str, Any]:
             raise AgentError(f'{location}: "usage" is an object, not {json.dumps(usage):.60}')
         _check_keys(f'{location}: "usage"', usage, _USAGE)
         message["usage"] = {
-            key: int(value)  # some languages know no whole numbers
+            key: int(value)  # some languages do not have integers
             if key != "cost" and isinstance(value, float) and value.is_integer()
             else value
             for key, value in usage.items()

@@ -1,9 +1,9 @@
 """The supervisor for systems on which a process cannot adopt the orphans of its descendants.
 
-It speaks as :mod:`supervisor` does, and is started by ``python -I -S -c``, with the folders of this
-package and of psutil at the end of the path: nothing there hides the standard library. It looks at
-all processes again and again, so that it knows a daemon before its parent has ended
-(:mod:`process_tree` says which it cannot know).
+It uses the protocol of :mod:`supervisor`, and is started by ``python -I -S -c``. The folders of
+this package and of psutil are at the end of the path, so that nothing in them hides the standard
+library. It lists all processes repeatedly, to find a daemon before the daemon's parent has ended
+(:mod:`process_tree` describes which processes it cannot find).
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_EXIT_INTERVAL = 0.01  # seconds between two looks at the program itself
-_KILL_INTERVAL = 0.02  # seconds until what is to be killed is looked for again
+_EXIT_INTERVAL = 0.01  # seconds between checks of the program itself
+_KILL_INTERVAL = 0.02  # seconds between searches for processes to kill
 
 
 def main() -> None:
-    """Start the program, wait until it ends or is to be ended, and leave nothing behind."""
+    """Start the program, wait until it ends or must be ended, and leave no process behind."""
     control, parent = int(sys.argv[1]), os.getppid()
     program = start_program(control, _keep_ended_children)
     if program is None:
         return
-    import psutil  # slow, so it comes after the start
+    import psutil  # slow, so import it after the program has started
 
     from pytest_intercode.agents.program.process_tree import ProcessTree, is_alive
 
@@ -46,7 +46,7 @@ def main() -> None:
     threading.Thread(target=_watch, args=(control, parent, tree, lock), daemon=True).start()
     process = psutil.Process(program)
     next_look = 0.0
-    # It is not reaped before the end: until then its id, also as its group's, is its own.
+    # It is not reaped before the end, so until then its process and group id are not reused.
     while is_alive(process):
         if time.monotonic() >= next_look:
             with lock:
@@ -60,16 +60,16 @@ def main() -> None:
             os.write(control, b"exit %d %d\n" % (os.waitstatus_to_exitcode(status), survivors))
         except OSError:
             pass  # pytest has ended
-        os.killpg(os.getpid(), signal.SIGKILL)  # what has joined our group ends with us
+        os.killpg(os.getpid(), signal.SIGKILL)  # also ends processes that have joined our group
 
 
 def _keep_ended_children() -> None:
-    """Where their end is ignored, as by who started us, they cannot be waited for."""
+    """Restore SIGCHLD: if our parent process ignores it, children cannot be waited for."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _watch(control: int, parent: int, tree: ProcessTree, lock: threading.Lock) -> None:
-    """Kill everything when it is ordered; the main thread sees the program's end."""
+    """Kill everything when ordered to; the main thread notices the program's end."""
     wait_for_order(control, parent)
     while True:
         with lock:

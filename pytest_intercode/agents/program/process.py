@@ -1,8 +1,8 @@
-"""A program that an agent is or uses: started anywhere, ended with everything that it started.
+"""A program that an agent is or uses; it is ended together with everything that it started.
 
-It runs below a supervisor (:mod:`supervisor`, on Linux, or :mod:`portable_supervisor`), which ends
-with pytest, however that ends. A descendant that kills the supervisor on purpose is found by a mark
-in its environment.
+It runs below a supervisor (:mod:`supervisor` on Linux, otherwise :mod:`portable_supervisor`), which
+ends when pytest ends for any reason. A descendant that kills the supervisor on purpose is found by
+a mark in its environment.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ _PORTABLE_START = (
     "from pytest_intercode.agents.program.portable_supervisor import main; main()"
 )
 _END_TIMEOUT = 10.0  # seconds that the supervisor has before it is bypassed
-_MAX_KEPT_CHARACTERS = 16 * 1024  # of output, of the beginning and of the end
-_READ_BYTES = 64 * 1024  # that are read at once
-_MAX_WORD_BYTES = 128 * 1024 - 1  # the kernel takes no longer word
-_MAX_LAST_LINES = 3  # of its output, in the message of an error
-_MAX_LAST_CHARACTERS = 400  # of them
+_MAX_KEPT_CHARACTERS = 16 * 1024  # of the beginning of the output, and of its end
+_READ_BYTES = 64 * 1024  # the most that is read in one call
+_MAX_WORD_BYTES = 128 * 1024 - 1  # the kernel's limit for an argument or variable
+_MAX_LAST_LINES = 3  # of the output, in an error message
+_MAX_LAST_CHARACTERS = 400  # of these lines
 
 
 class Program:
     """One run of a program.
 
     Args:
-        words: the program and its arguments; no shell reads them.
-        folder: where it runs; a program that is named with a slash is looked for from there.
-        variables: environment variables on top of pytest's own; None for one that it is not to
-            have.
-        pipes: its standard input and output are pipes; otherwise it has nothing to read, and
+        words: the program and its arguments; they are not parsed by a shell.
+        folder: where it runs; a program name with a slash is relative to this folder.
+        variables: environment variables to add to pytest's own; the value None removes one.
+        pipes: whether its standard input and output are pipes; otherwise it has no input, and
             its standard output is collected together with its standard error.
         cwd: where it runs, if that is another folder.
 
     Attributes:
-        stdin: the pipe that it reads.
-        stdout: the pipe that it writes.
+        stdin: the pipe that it reads from.
+        stdout: the pipe that it writes to.
         pid: the supervisor's process id.
-        survivors: how many of its processes could not be killed, as another user's, at its end.
+        survivors: how many of its processes could not be killed at its end, as they belong to
+            another user.
 
     Raises:
         AgentLoadError: there is no such program.
@@ -109,7 +109,7 @@ class Program:
                     cwd=cwd or folder,
                     env={name: value for name, value in environment.items() if value is not None},
                     pass_fds=(supervisor_end.fileno(),),
-                    # So that Ctrl-C reaches pytest alone, which ends the program itself.
+                    # So that Ctrl-C reaches only pytest, which ends the program itself.
                     start_new_session=True,
                 )
             except BaseException as error:
@@ -125,43 +125,43 @@ class Program:
         output = self._process.stderr if pipes else self._process.stdout
         assert output is not None
         self._output = _Output(output)
-        # Its output is read even while nobody asks, as a full pipe would stop it.
+        # Its output is read all the time, as a full pipe would block the program.
         self._thread = threading.Thread(
             target=self._watch, name=f"intercode-program-{self.pid}", daemon=True
         )
         try:
             self._wait_for_start()
-        except BaseException:  # the episode is interrupted, and nobody has the program yet
+        except BaseException:  # interrupted, and no caller has this object yet to close it
             if self._thread.ident is None:
                 self._thread.start()
             self.close()
             raise
 
     def output(self) -> str:
-        """Return its standard error since the last call; the middle of a long one is left out."""
+        """Return its output since the last call; the middle of a long output is omitted."""
         output = self._output.take()
         self._recent = (self._recent + output)[-_MAX_KEPT_CHARACTERS:]
         return output
 
     def last_lines(self) -> str:
-        """Return the last lines of its output in one line, for the message of an error."""
+        """Return the last lines of its output as one line, for an error message."""
         lines = [" ".join(line.split()) for line in self._recent.splitlines() if line.strip()]
         return " / ".join(lines[-_MAX_LAST_LINES:])[-_MAX_LAST_CHARACTERS:]
 
     def wait(self, timeout: float | None) -> int | None:
-        """Wait until it has ended, and its descendants with it.
+        """Wait until it and its descendants have ended.
 
         Args:
-            timeout: seconds to wait; None for as long as it takes.
+            timeout: seconds to wait; None to wait as long as it takes.
 
         Returns:
-            Its exit status, the negative of a signal's number if one killed it; None if it still
-            runs.
+            Its exit status, or the negative number of the signal that killed it; None if it is
+            still running.
         """
         return self._status if self._ended.wait(timeout) else None
 
     def kill(self) -> None:
-        """Kill it with all its descendants, without waiting; its pipes are then at their end."""
+        """Kill it with all its descendants, without waiting for that; its pipes then end."""
         if os.getpid() == self._owner:
             with contextlib.suppress(OSError):
                 self._control.shutdown(socket.SHUT_WR)
@@ -190,7 +190,7 @@ class Program:
     def _wait_for_start(self) -> None:
         report = b""
         with contextlib.suppress(OSError):
-            # Byte by byte, as the report of the end may be behind this one already.
+            # Byte by byte, as the report of the program's end may already follow this one.
             while not report.endswith(b"\n") and (piece := self._control.recv(1)):
                 report += piece
         self._thread.start()
@@ -209,7 +209,7 @@ class Program:
         raise AgentError(f"{self._name} cannot be started: {reason}")
 
     def _watch(self) -> None:
-        """Collect its output and wait for the report of its end, until the supervisor is gone."""
+        """Collect its output and wait for the report of its end, until the supervisor ends."""
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._output, select.POLLIN)
@@ -231,14 +231,14 @@ class Program:
     def _end(self, report: bytes) -> None:
         if report.startswith(b"exit "):
             self._status, self.survivors = (int(number) for number in report.split()[1:])
-        else:  # killed by the program, or for lack of memory
+        else:  # the supervisor was killed by the program, or for lack of memory
             self._status = -signal.SIGKILL
             self.survivors = self._end_marked()
         self._output.read()
         self._ended.set()
 
     def _bypass_supervisor(self) -> None:
-        """Do the work of a supervisor that does not, as one that was stopped."""
+        """Do the work of a supervisor that does not react, for example because it was stopped."""
         deadline = time.monotonic() + _END_TIMEOUT
         while self._end_tree() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -246,11 +246,11 @@ class Program:
         self._ended.wait(_END_TIMEOUT)
 
     def _end_tree(self) -> int:
-        """Kill what is below the supervisor; return how many were not dead."""
+        """Kill all processes below the supervisor; return how many were still alive."""
         return supervisor.end_tree(self.pid) if self._adopts_orphans else self._tree().end(0)
 
     def _end_marked(self) -> int:
-        """Kill what a supervisor that has ended has left; return how many remain."""
+        """Kill all processes that an ended supervisor has left; return how many remain."""
         if self._adopts_orphans:
             return supervisor.end_marked(self._mark)
         return self._tree().end(supervisor.KILL_TIMEOUT)
@@ -262,7 +262,7 @@ class Program:
 
 
 def _portable_supervisor() -> list[str]:
-    """Return what Python is given to run it; ``-I -S`` hides both of its folders."""
+    """Return Python's arguments to run it, with the folders that ``-I -S`` would hide."""
     import psutil
 
     package_folder, psutil_folder = Path(__file__).parents[3], Path(psutil.__file__).parents[1]
@@ -270,7 +270,7 @@ def _portable_supervisor() -> list[str]:
 
 
 class _Output:
-    """A pipe that is read at once, so that the program never waits; what is kept is bounded."""
+    """A pipe that is read immediately, so that the program never blocks; keeps a bounded amount."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._file = pipe.fileno()
@@ -285,12 +285,12 @@ class _Output:
         return self._file
 
     def read(self) -> bool:
-        """Read what is there; False at the end of the pipe."""
+        """Read the available output; return False at the end of the pipe."""
         with self._lock:
             return self._read()
 
     def take(self) -> str:
-        """Return what was written since the last time, to the very last byte."""
+        """Return the output since the last call, including what is still in the pipe."""
         with self._lock:
             self._read()
             dropped = self._dropped + max(0, len(self._tail) - _MAX_KEPT_CHARACTERS)
@@ -301,9 +301,9 @@ class _Output:
             return text
 
     def close(self) -> None:
-        """Read no more; the pipe itself is its owner's."""
+        """Stop reading; the owner of the pipe closes it."""
         with self._lock:
-            self._closed = True  # the number may be another file's soon
+            self._closed = True  # the descriptor's number may be reused soon
 
     def _read(self) -> bool:
         for _ in range(64):  # it may write faster than this reads
@@ -328,16 +328,16 @@ class _Output:
 def read_command_line(
     name: str, line: str, folder: Path, placeholders: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return the words of an agent's command line, whose program is there.
+    """Return the words of an agent's command line, after checking that its program exists.
 
     Args:
         name: the value of ``--intercode-agent``, for messages.
-        line: what follows the first word in it.
-        folder: where a program that is named with a slash is looked for.
-        placeholders: what is put in place of some texts, in each word by itself.
+        line: the part of that value after the first word.
+        folder: the folder to which a program name with a slash is relative.
+        placeholders: texts to replace and their values, applied to each word separately.
 
     Raises:
-        AgentLoadError: it cannot be split into words, or there is no such program.
+        AgentLoadError: the line cannot be split into words, or there is no such program.
     """
     try:
         words = shlex.split(line)
@@ -358,10 +358,10 @@ def find_program(words: Sequence[str], folder: Path) -> str:
 
     Args:
         words: the program and its arguments.
-        folder: where a program that is named with a slash is looked for.
+        folder: the folder to which a program name with a slash is relative.
 
     Raises:
-        AgentLoadError: there is none.
+        AgentLoadError: there is no such program.
     """
     if not words or not words[0]:
         raise AgentLoadError("no program is named")
@@ -397,10 +397,10 @@ def describe_exit(status: int) -> str:
 
 
 def check_value(name: str, value: str) -> str:
-    """Return a value that may stand in a command line or in an environment variable.
+    """Return a value if it can be put into a command line or an environment variable.
 
     Raises:
-        AgentError: it may not.
+        AgentError: it cannot.
     """
     try:
         size = len(value.encode("utf-8"))

@@ -1,18 +1,18 @@
 """Finds and ends all processes that a program started, where no process can adopt orphans.
 
-psutil reads the list of processes (on macOS it asks libproc). A process is one of the program's if
+psutil reads the list of processes (on macOS it asks libproc). A process belongs to the program if
 
-- its parent is the supervisor, or is one of the program's;
-- it is in a session of the program's: the supervisor's, or one that a process of the program's has
-  begun. Nobody joins a session from outside, so this holds for orphans, too;
+- its parent is the supervisor, or belongs to the program;
+- it is in one of the program's sessions: the supervisor's, or one that a process of the program has
+  created. No process can join a session from outside, so this also holds for orphans;
 - it has the mark in its environment.
 
-Who was found once is remembered, whatever becomes of its parent. Who has neither arguments nor an
-environment is just executing a program, and is looked at again. Not found is a process that leaves
-the session, whose parent ends between two looks, and whose environment does not show the mark, as
-it was cleared, or as macOS shows nobody the environment of Apple's own programs. A chain of
-processes that each begin a session and end at once may be faster than they can be listed. Linux's
-way finds all of these.
+A process that was found once is remembered, whatever happens to its parent. A process with neither
+arguments nor an environment is in the middle of exec(2), and is checked again. Not found is
+a process that leaves the session, whose parent ends between two scans, and whose environment does
+not show the mark: the environment was cleared, or it is one of Apple's own programs, whose
+environment macOS hides. A chain of processes that each create a session and end immediately may be
+faster than the scans. The Linux supervisor finds all of these.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ import psutil
 
 __all__ = ["ProcessTree", "is_alive"]
 
-_MAX_ROUNDS = 100  # in which new processes are looked for
-_LOOK_INTERVAL, _MAX_LOOK_INTERVAL = 0.02, 0.5  # seconds between two looks, at least and at most
-_IDLE_FACTOR = 20  # of the duration of a look, so that looks take a twentieth of a processor
-_WAIT_INTERVAL = 0.005  # seconds that killed processes have until they are looked at again
+_MAX_ROUNDS = 100  # searches for new processes
+_LOOK_INTERVAL, _MAX_LOOK_INTERVAL = 0.02, 0.5  # seconds between two scans, minimum and maximum
+_IDLE_FACTOR = 20  # times the duration of a scan, so that scans take 1/20 of a processor
+_WAIT_INTERVAL = 0.005  # seconds that killed processes have until they are checked again
 
 
 class ProcessTree:
     """The processes of one program.
 
     Args:
-        root: the supervisor's process id. It has begun a session, has the program as its only
-            child, and is not one of the program's processes.
+        root: the supervisor's process id. The supervisor leads a session, has the program as its
+            only child, and is not one of the program's processes.
         mark: ``NAME=VALUE``, an environment variable that no other process has.
 
     Attributes:
-        interval: seconds until the next look.
+        interval: seconds until the next scan.
     """
 
     def __init__(self, root: int, mark: bytes) -> None:
         self.interval = _LOOK_INTERVAL
         self._root = root
         self._name, _, self._value = mark.decode().partition("=")
-        self._program = 0  # its process id, once it was seen
+        self._program = 0  # its process id, once it has been found
         self._own: dict[int, psutil.Process] = {}
-        self._others: set[int] = set()  # processes that were looked at, and are not its own
-        self._executing: set[int] = set()  # those of which nothing can be said yet
+        self._others: set[int] = set()  # processes that were checked, and are not the program's
+        self._executing: set[int] = set()  # processes that cannot be classified yet
         self._sessions = {root}
 
     def look(self) -> None:
-        """Remember the processes that are there now."""
-        is_first = not self._others  # it looks at all, and takes much longer than those to come
+        """Remember the processes that exist now."""
+        is_first = not self._others  # it checks all processes, and takes much longer than later
         began = time.monotonic()
         self._find(stop=False)
         pause = 0.0 if is_first else _IDLE_FACTOR * (time.monotonic() - began)
@@ -72,7 +72,7 @@ class ProcessTree:
             How many remain.
         """
         deadline = time.monotonic() + timeout
-        self._others.clear()  # all are looked at again
+        self._others.clear()  # check all processes again
         while (survivors := self._kill()) or self._executing:
             if time.monotonic() >= deadline:
                 break
@@ -80,28 +80,29 @@ class ProcessTree:
         return survivors
 
     def _kill(self) -> int:
-        """Stop what is found until nothing new is, so that nothing can fork away; then kill it."""
+        """Stop processes until no new one is found, so that none can fork away; then kill them."""
         for process in self._own.values():
             with contextlib.suppress(psutil.Error):
                 process.suspend()
         for _ in range(_MAX_ROUNDS):
-            # What forks and ends at once is gone when the list is there; its group is not.
+            # A process that forks and ends immediately is gone by the time the list is complete,
+            # but its group still exists.
             self._signal_groups(signal.SIGSTOP)
             if not self._find(stop=True):
                 break
         self._signal_groups(signal.SIGKILL)
         for process in self._own.values():
             with contextlib.suppress(psutil.Error):
-                process.kill()  # psutil sees to it that the id is still the same process's
+                process.kill()  # psutil checks that the id still belongs to the same process
         return sum(map(is_alive, self._own.values()))
 
     def _find(self, *, stop: bool) -> int:
-        """Look at the processes that are new, the newest first; return how many are its own.
+        """Check the new processes, the newest first; return how many belong to the program.
 
         Args:
-            stop: stop them at once; each may be about to fork and to end.
+            stop: stop those immediately, as each may be about to fork and to end.
         """
-        # The system's first two are nobody's; and 0 means the caller to the calls below.
+        # 0 and 1 are never the program's; and 0 means the caller in the calls below.
         present = {pid for pid in psutil.pids() if pid > 1} - {self._root, os.getpid()}
         self._others &= present
         self._own = {pid: process for pid, process in self._own.items() if pid in present}
@@ -114,7 +115,7 @@ class ProcessTree:
             new = [pid for pid in new if pid not in self._own]  # a child may have a lower id
         self._executing -= self._own.keys()
         self._others.update(pid for pid in new if pid not in self._executing)
-        # The number of a session that has no process of ours by now may become another one's.
+        # The number of a session in which no process of ours remains may be reused.
         self._sessions &= {self._root, *map(_session_of, self._own)}
         return count
 
@@ -127,8 +128,8 @@ class ProcessTree:
             related = parent == self._root or parent in self._own or session in self._sessions
             if not related:
                 environment = process.environ()
-                # In exec(2) there is an instant without either; the kernel's own processes never
-                # have any, and no session.
+                # During exec(2), a process has neither for an instant. The kernel's own processes
+                # never have either, but they have no session.
                 if not environment and session and not process.cmdline() and is_alive(process):
                     self._executing.add(pid)
                 if environment.get(self._name) != self._value:
@@ -146,8 +147,8 @@ class ProcessTree:
         return True
 
     def _signal_groups(self, number: signal.Signals) -> None:
-        """Send a signal to the process groups of its own; each lies within one session."""
-        # The program's id is its group's. It is not reaped before the end, so it stays its own.
+        """Send a signal to the program's process groups; each group lies within one session."""
+        # The program's id is also its group's. It is not reused, as the program is reaped last.
         groups = {self._program}
         for pid in self._own:
             with contextlib.suppress(OSError):
@@ -167,7 +168,7 @@ def _session_of(pid: int) -> int:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether a process has not ended; one that its parent has not yet waited for has."""
+    """Whether a process has not ended; a zombie has ended."""
     try:
         is_zombie = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     except psutil.NoSuchProcess:

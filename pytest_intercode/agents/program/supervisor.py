@@ -1,16 +1,16 @@
-"""The process between pytest and a program that it runs: it ends the program with all it started.
+"""The process between pytest and a program: it ends the program with everything it started.
 
-Run as a script, by ``python -I -S supervisor.py FD PROGRAM WORD...``. Every episode waits for its
-start, so it imports nothing of ours, no installed package (``-IS`` hides them, psutil too) and
-little else. ``FD`` is one end of a pair of sockets. The supervisor writes ``started`` or ``failed
+Run as a script, with ``python -I -S supervisor.py FD PROGRAM WORD...``. Every episode waits for its
+start, so it imports none of our modules, no installed package (``-IS`` hides them, psutil too) and
+little else. ``FD`` is one end of a socket pair. The supervisor writes ``started`` or ``failed
 ERRNO`` to it, then ``exit STATUS COUNT`` when the program and all its descendants have ended;
-``COUNT`` is the number of those that could not be killed. When the other end is shut, also by the
-death of pytest, everything is killed.
+``COUNT`` is the number of processes that could not be killed. When the other end is shut down,
+which also happens if pytest dies, everything is killed.
 
-Linux gives orphans to the nearest ancestor that asked for them, which is this process. So its
-descendants are all that the program ever started, in any session or process group. Once it has no
-child, nothing is left. Other systems have :mod:`portable_supervisor`, which uses the functions that
-do not need this.
+Linux gives orphans to the nearest ancestor that is a subreaper, which is this process. So its
+descendants are all processes that the program ever started, in any session or process group. Once
+it has no child, none is left. Other systems use :mod:`portable_supervisor`, which shares the
+functions that do not depend on this.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ __all__ = [
 ]
 
 MARK = "PYTEST_INTERCODE_PROGRAM"
-"""The environment variable that has another value for every program."""
+"""The environment variable that has a unique value for every program."""
 
 KILL_TIMEOUT = 5.0
 """Seconds in which killed processes should be gone."""
 
 _SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
 _KILL, _CHILD, _STOP = 9, 17, 19
-_IGNORED_BY_PYTHON = (13, 25)  # SIGPIPE and SIGXFSZ, which a program expects as they are by default
-_MAX_ROUNDS = 100  # in which new processes are looked for
+_IGNORED_BY_PYTHON = (13, 25)  # SIGPIPE and SIGXFSZ; a program expects their default actions
+_MAX_ROUNDS = 100  # searches for new processes
 
 
 def main() -> None:
-    """Start the program, wait until it ends or is to be ended, and leave nothing behind."""
+    """Start the program, wait until it ends or must be ended, and leave no process behind."""
     control, parent = int(sys.argv[1]), os.getppid()
     program = start_program(control, _adopt_orphans)
     if program is None:
@@ -56,8 +56,8 @@ def main() -> None:
     lock = _thread.allocate_lock()
     _thread.start_new_thread(_watch, (control, parent, lock))
     while True:
-        # Not yet reaped: a process id must not be reused while the other thread kills.
-        if sys.platform == "linux":  # type checkers read this on other systems, too
+        # WNOWAIT does not reap: a process id must not be reused while the other thread kills.
+        if sys.platform == "linux":  # for type checkers that run on other systems
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
         with lock:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -73,14 +73,14 @@ def main() -> None:
 
 
 def start_program(control: int, prepare: Callable[[], None]) -> int | None:
-    """Start the program that the command line names, and report it.
+    """Start the program that the command line names, and report that.
 
     Args:
-        control: our end of the pair of sockets.
-        prepare: is called before that.
+        control: our end of the socket pair.
+        prepare: called before the program is started.
 
     Returns:
-        The program's process id; None if it cannot be started, which is reported, too.
+        The program's process id; None if it cannot be started, which is reported as well.
     """
     os.set_inheritable(control, False)
     try:
@@ -89,7 +89,7 @@ def start_program(control: int, prepare: Callable[[], None]) -> int | None:
             sys.argv[2],
             sys.argv[3:],
             os.environ,
-            setpgroup=0,  # `kill 0` is for itself
+            setpgroup=0,  # so that `kill 0` in the program does not reach us
             setsigmask=(),
             setsigdef=_IGNORED_BY_PYTHON,
         )
@@ -97,17 +97,17 @@ def start_program(control: int, prepare: Callable[[], None]) -> int | None:
         os.write(control, b"failed %d\n" % (error.errno or 0))
         return None
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):  # the program's pipes are its own, so that their ends are seen
+    for stream in (0, 1, 2):  # hold no copies of the program's pipes, so that they can end
         os.dup2(nowhere, stream)
     os.write(control, b"started\n")
     return program
 
 
 def wait_for_order(control: int, parent: int) -> None:
-    """Wait until the other end is shut: everything is to be killed then.
+    """Wait until the other end is shut down, which is the order to kill everything.
 
     Args:
-        control: our end of the pair of sockets.
+        control: our end of the socket pair.
         parent: pytest's process id; a fork of pytest, which is not our parent, may hold the other
             end open.
     """
@@ -123,11 +123,11 @@ def _adopt_orphans() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
-    libc.signal(_CHILD, None)  # where it is ignored, children cannot be waited for
+    libc.signal(_CHILD, None)  # if SIGCHLD is ignored, children cannot be waited for
 
 
 def _watch(control: int, parent: int, lock: _thread.LockType) -> None:
-    """Kill everything when it is ordered; the main thread sees the program's end."""
+    """Kill everything when ordered to; the main thread notices the program's end."""
     wait_for_order(control, parent)
     while True:
         with lock:
@@ -136,7 +136,7 @@ def _watch(control: int, parent: int, lock: _thread.LockType) -> None:
 
 
 def _kill_children(lock: _thread.LockType) -> int:
-    """Kill and reap all children until none is left, or time is up; return how many are."""
+    """Kill and reap all children until none is left or time is up; return how many are left."""
     deadline = time.monotonic() + KILL_TIMEOUT
     while True:
         with lock:
@@ -152,15 +152,15 @@ def _kill_children(lock: _thread.LockType) -> int:
 
 
 def end_tree(root: int) -> int:
-    """Kill all descendants of a process, but not the process; return how many were not dead."""
+    """Kill all descendants of a process, but not itself; return how many were still alive."""
     return _kill(lambda: _stop_children(root) | _find_descendants({root}, _read_parents()))
 
 
 def _stop_children(root: int) -> set[int]:
-    """Stop the children of a process, the newest first; return which.
+    """Stop the children of a process, the newest first; return their process ids.
 
-    One that forks and exits, and its child again, is gone before the list of all processes has
-    been read. As an orphan it is a child of ours, and the last in their list.
+    A process that forks and exits, as its child does in turn, is gone before the list of all
+    processes has been read. As an orphan, however, it becomes our child, the last in their list.
     """
     children: set[int] = set()
     for _ in range(_MAX_ROUNDS):
@@ -197,7 +197,7 @@ def end_marked(mark: bytes, timeout: float = KILL_TIMEOUT) -> int:
 
 
 def _kill(find: Callable[[], set[int]]) -> int:
-    """Stop what is found until nothing new is, so that nothing can fork away; then kill it."""
+    """Stop processes until no new one is found, so that none can fork away; then kill them."""
     processes: set[int] = set()
     for _ in range(_MAX_ROUNDS):
         new = find() - processes
@@ -232,7 +232,7 @@ def _find_descendants(roots: set[int], parents: dict[int, int]) -> set[int]:
 
 
 def _read_parents() -> dict[int, int]:
-    """Return the parent of every process that is there."""
+    """Return the parent of every process that exists."""
     parents = {}
     for name in os.listdir("/proc"):  # noqa: PTH208  pathlib is slow to import
         if name.isdigit():
@@ -243,7 +243,7 @@ def _read_parents() -> dict[int, int]:
 
 
 def _read_stat(pid: str) -> list[bytes]:
-    """Return the fields of a process's stat, from its state on; nothing if it has ended."""
+    """Return the fields of a process's stat, starting with its state; empty if it has ended."""
     return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
