@@ -1,12 +1,12 @@
-"""The APIs on the wire: routes, errors in each vendor's words, what is not served.
+"""The APIs on the wire: the routes that are served, and errors in each vendor's format.
 
-Pure. A refusal has the status that makes the clients of its route stop; with another one some of
-them try again for minutes. It differs by route: with 400 the clients of responses stop, with 401
-those of chat completions, and with 403 those of messages, of Gemini and of Bedrock.
+Pure. A refusal has the status that makes the clients of its route stop; with another status, some
+of them retry for minutes. It differs by route: the clients of responses stop at 400, those of chat
+completions at 401, and those of messages, Gemini and Bedrock at 403.
 
-Where a path names the model and says whether the answer is streamed, the parsed body has both, as
-``model`` and ``stream``, so that a request of any API is checked, kept, priced and recorded alike.
-:meth:`Target.upstream_body` leaves them out again.
+If a path names the model and determines whether the answer is streamed, both are added to the
+parsed body as ``model`` and ``stream``, so that requests of all APIs are checked, kept, priced and
+recorded in the same way. :meth:`Target.upstream_body` removes them again.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ __all__ = [
 ]
 
 FramingName: TypeAlias = Literal["events", "array", "frames", "chunks"]
-"""How a stream is sent to a client: server-sent events, a JSON array, or frames of AWS's."""
+"""How a stream is sent to a client: server-sent events, a JSON array, or AWS's frames."""
 
 Fields: TypeAlias = Api | Literal["invoke"]
-"""Whose fields a request may have; ``invoke`` are those of messages as Bedrock has them."""
+"""Which fields a request may have; ``invoke`` means those of messages in Bedrock's form."""
 
 _MODEL = re.compile(r"[\w.:@-]{1,200}", re.ASCII)
 _PLACEHOLDERS = {
@@ -54,16 +54,16 @@ _API_VERSION = re.compile(r"\d{4}-\d\d-\d\d(-preview)?|preview|latest|v1")
 
 @dataclass(frozen=True)
 class Route:
-    """One thing that is served.
+    """A route that is served.
 
     Attributes:
         method: the HTTP method.
-        path: the path at the upstream, below its address; ``{model}`` and ``{version}`` are the
-            client's.
-        vendor: whose API it is; empty for the models, which several have.
-        api: the API that is metered; None for what costs nothing.
+        path: the path at the upstream, below its address; ``{model}`` and ``{version}`` are filled
+            in from the client's path.
+        vendor: the vendor whose API it is; empty for the list of models, which several have.
+        api: the API that is metered; None for requests that cost nothing.
         fields: which fields a request may have: those of an API, or ``invoke``.
-        streams: whether an answer is streamed; None where the body says so.
+        streams: whether an answer is streamed; None if the body determines this.
     """
 
     method: str
@@ -81,12 +81,12 @@ class Route:
 
 @dataclass(frozen=True)
 class Target:
-    """What one request asks for.
+    """The target of one request.
 
     Attributes:
         route: the route.
-        values: what the client has for the placeholders of its path.
-        query: what of the client's query is passed on.
+        values: the client's values for the placeholders of the path.
+        query: the part of the client's query that is passed on.
         framing: how a stream is sent to the client.
     """
 
@@ -99,13 +99,14 @@ class Target:
         """Return the path at the upstream.
 
         Args:
-            account: whose models are asked, on Vertex AI; what a client says of it leads nowhere.
+            account: the Vertex AI account whose models are used; a client's own values for it are
+                ignored.
         """
         values = {**self.values, **account}
         return self.route.path.format_map({key: quote(v, "") for key, v in values.items()})
 
     def body(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a client's body with what its path says."""
+        """Return a client's body with the model and the streaming that its path determines."""
         body = {**content}
         if self.route.names_model:
             body["model"] = self.values["model"]
@@ -114,7 +115,7 @@ class Target:
         return body
 
     def upstream_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is sent of a body: what the path says is not in it again."""
+        """Return the body to send, without the fields that the path determines."""
         omitted = {"model"} if self.route.names_model else set()
         omitted |= {"stream"} if self.route.streams is not None else set()
         return {key: value for key, value in body.items() if key not in omitted}
@@ -157,17 +158,17 @@ _SERVED = (
 
 
 def _paths(route: Route) -> list[str]:
-    """Return the paths of a route: some clients want a base URL with /v1 and some one without."""
+    """Return the paths of a route: some clients expect /v1 in the base URL, and some do not."""
     if route.path.startswith("/v1/"):
         return [route.path, f"/v1{route.path}", route.path.removeprefix("/v1")]
-    # A client of Vertex AI with a key instead of a login names no project.
+    # A client of Vertex AI with a key instead of a login does not name a project.
     return [*dict.fromkeys((route.path, route.path.replace(_ACCOUNT, "")))]
 
 
 ROUTES: Mapping[tuple[str, str], Route] = {
     (route.method, path): route for route in _SERVED for path in _paths(route)
 }
-"""What is served, by method and path; a path may have placeholders."""
+"""The served routes, by method and path; a path may have placeholders."""
 
 
 def _compile(path: str) -> re.Pattern[str]:
@@ -217,11 +218,11 @@ AMAZON_ERRORS: Mapping[int, str] = {
     429: "ThrottlingException",
     503: "ServiceUnavailableException",
 }
-"""What AWS calls an error, which is in a header."""
+"""AWS's names of errors, which are sent in a header."""
 
 
 def find_target(method: str, path: str, query: str = "") -> Target | None:
-    """Return what a request asks for; None for what is not served.
+    """Return the target of a request; None if it is not served.
 
     Args:
         method: the HTTP method.
@@ -238,17 +239,17 @@ def find_target(method: str, path: str, query: str = "") -> Target | None:
                 break
         if route is None or not _MODEL.fullmatch(values.get("model", "")):
             return None
-    elif "{" in path:  # a placeholder in the place of a name
+    elif "{" in path:  # a literal placeholder instead of a name
         return None
     return Target(route, values, _passed_query(route, query), _framing(route, query))
 
 
 def _passed_query(route: Route, query: str) -> str:
-    """Return what of a client's query goes on: what is known, in one way of writing."""
+    """Return the part of a client's query to pass on: known parameters, in a uniform form."""
     if route.vendor == "anthropic" and query == "beta=true":
         return query
     if route.vendor in ("google", "vertex") and route.streams:
-        return "alt=sse"  # whatever the client asks for, so that there is one form to be read
+        return "alt=sse"  # whatever the client asks for, so that only one form must be parsed
     if route.vendor == "azure":
         versions = parse_qs(query).get("api-version", [""])
         return f"api-version={versions[0]}" if _API_VERSION.fullmatch(versions[0]) else ""
@@ -265,12 +266,12 @@ def _framing(route: Route, query: str) -> FramingName:
 
 
 def stop_status(api: Api | None) -> int:
-    """Return the status with which the clients of an API give up at once."""
+    """Return the status at which the clients of an API give up immediately."""
     return _STOP_STATUSES[api]
 
 
 def error_body(vendor: str, status: int, message: str, code: str) -> dict[str, Any]:
-    """Return an error as a vendor words it."""
+    """Return an error in a vendor's format."""
     words = VENDORS[vendor].words
     if words == "anthropic":
         kind = _ANTHROPIC_TYPES.get(status, "api_error")
@@ -285,7 +286,7 @@ def error_body(vendor: str, status: int, message: str, code: str) -> dict[str, A
 
 
 def error_message(body: Mapping[str, Any] | None) -> str:
-    """Return the message of an error's body, which is in different places."""
+    """Return the message in an error's body; its place differs between vendors."""
     error = (body or {}).get("error", body)
     if isinstance(error, dict):
         error = error.get("message") or error.get("detail")
@@ -293,7 +294,7 @@ def error_message(body: Mapping[str, Any] | None) -> str:
 
 
 def model_list(vendor: str, models: tuple[str, ...]) -> dict[str, Any]:
-    """Return a list of models as a vendor writes it."""
+    """Return a list of models in a vendor's format."""
     words = VENDORS[vendor].words
     if words == "google":
         methods = ["generateContent", "countTokens"]
@@ -317,7 +318,7 @@ def model_list(vendor: str, models: tuple[str, ...]) -> dict[str, Any]:
 def is_answer(api: Api | None, body: Mapping[str, Any]) -> bool:
     """Whether a body looks like an answer of an API."""
     if api == "gemini" and body.keys() & {"promptFeedback", "usageMetadata"}:
-        return True  # without a candidate: the prompt was blocked, or all tokens went into thoughts
+        return True  # it may lack candidates: a blocked prompt, or all tokens used for thoughts
     if api == "gemini":
         return isinstance(body.get("candidates"), list)
     if api == "converse":
@@ -327,7 +328,7 @@ def is_answer(api: Api | None, body: Mapping[str, Any]) -> bool:
 
 
 def is_blocked(body: Mapping[str, Any]) -> bool:
-    """Whether an answer of Gemini's says that its prompt was blocked: no candidate comes."""
+    """Whether a Gemini answer reports a blocked prompt, so that it has no candidate."""
     feedback = body.get("promptFeedback")
     return isinstance(feedback, dict) and bool(feedback.get("blockReason"))
 
@@ -342,5 +343,5 @@ def parse_object(data: bytes) -> dict[str, Any] | None:
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """Return the objects of an API's list, and nothing of what is not a list."""
+    """Return the objects in an API's list; empty if the value is not a list."""
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []

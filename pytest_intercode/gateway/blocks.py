@@ -1,8 +1,8 @@
-"""Exchanges of Gemini and Converse in the form of Anthropic's, to read what an agent did. Pure.
+"""Converts exchanges of Gemini and Converse to Anthropic's form, to read an agent's turns. Pure.
 
-All have contents made of parts, so there is one reader of them. A call of Gemini's need not have
-an id, and a client that was given one need not send it back. Where no result has the id of a call,
-its name is taken for it, and the order says which result is whose.
+In all three APIs, contents are made of parts, so that one reader suffices. A Gemini call may lack
+an id, and a client may not send back the id of a call. If no result has a call's id, the call's
+name is used instead, and results are matched to calls in order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["as_messages"]
 
 
 def as_messages(exchanges: Sequence[Exchange]) -> list[Exchange]:
-    """Return exchanges in which contents are blocks; those of other APIs stay as they are."""
+    """Convert exchanges to Anthropic's form; those of OpenAI's APIs do not change."""
     exchanges = [_from_converse(e) if e.api == "converse" else e for e in exchanges]
     of_gemini = [exchange for exchange in exchanges if exchange.api == "gemini"]
     call_ids, result_ids = set[str](), set[str]()
@@ -32,7 +32,7 @@ def as_messages(exchanges: Sequence[Exchange]) -> list[Exchange]:
 
 
 def _from_gemini(exchange: Exchange, ids: Container[str]) -> Exchange:
-    """Return an exchange of Gemini's, in which the calls of these ids have ids of their own."""
+    """Convert a Gemini exchange; a call without one of these ids gets its name as its id."""
     request = exchange.request
     messages = [
         {"role": content.get("role"), "content": list(_blocks(content, ids))}
@@ -56,7 +56,7 @@ def _parts(content: Any) -> list[dict[str, Any]]:
 
 
 def _function(part: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
-    """Return what a part has of a ``Call`` or a ``Response``; Google takes both ways of writing."""
+    """Return a part's function ``Call`` or ``Response``; Google accepts two spellings."""
     value = part.get(f"function{kind}", part.get(f"function_{kind.lower()}"))
     return value if isinstance(value, dict) else None
 
@@ -84,7 +84,7 @@ def _blocks(content: Any, ids: Container[str]) -> Iterator[dict[str, Any]]:
 
 
 def _from_converse(exchange: Exchange) -> Exchange:
-    """Return an exchange of Bedrock's Converse."""
+    """Convert an exchange of Bedrock's Converse API."""
     request, output = exchange.request, exchange.answer.get("output")
     message = output.get("message") if isinstance(output, dict) else None
     messages = [
@@ -125,7 +125,7 @@ def _converse_part(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _result_text(response: Any) -> str:
-    """Return what a tool has returned: a text is below ``output``, ``result`` or ``error``."""
+    """Return a tool's result; its text is in ``output``, ``result`` or ``error``."""
     if isinstance(response, dict):
         for key in ("output", "result", "error"):
             if isinstance(response.get(key), str):

@@ -1,4 +1,4 @@
-"""One request that is served: its tokens are metered, and it is kept and recorded, once."""
+"""A served request: meters its tokens, and keeps and records the exchange, once."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class Call:
     """One request that is served.
 
     Attributes:
-        session: whose it is.
-        target: what is asked.
-        vendor: whose server answers.
-        server: its name, for messages.
-        number: of the request in its session, from 1.
-        body: as the client sent it, parsed, with what its path says.
-        sent: the body that goes to the server, parsed.
-        sent_bytes: its size.
-        hide_usage: the server was asked for a usage that the client did not ask for.
-        prices: what models cost, by name.
-        writes: what is being written of the session; it is waited for at its end.
-        reader: reads the tokens of the answer, and takes them out; None where it has none.
-        charged: whether it was metered.
+        session: the session of the request.
+        target: the target of the request.
+        vendor: the vendor whose server answers.
+        server: the server's name, for messages.
+        number: the number of the request in its session, from 1.
+        body: the client's body, parsed, with the fields that its path determines.
+        sent: the body that is sent to the server, parsed.
+        sent_bytes: the size of that body.
+        hide_usage: whether the server was asked for a usage that the client did not ask for.
+        prices: the prices of models, by name.
+        writes: the session's pending writes; the end of the session waits for them.
+        reader: reads the tokens of the answer and removes them; None if it has none.
+        charged: whether the request was metered.
     """
 
     session: Session
@@ -63,12 +63,12 @@ class Call:
 
     @property
     def api(self) -> Api | None:
-        """The API that is metered; None for what costs nothing."""
+        """The API that is metered; None for requests that cost nothing."""
         return self.target.route.api
 
     @property
     def model(self) -> str:
-        """The model that was asked for."""
+        """The requested model."""
         return str(self.body.get("model", ""))
 
     async def settle(
@@ -80,14 +80,14 @@ class Call:
         complete: bool = True,
         length: int = 0,
     ) -> None:
-        """Meter the exchange and keep it; once, and only what costs tokens.
+        """Meter the exchange and keep it; only once, and only if it costs tokens.
 
         Args:
             status: the HTTP status.
-            answer: the parsed answer, as far as it came.
-            usage: what the server says of its tokens.
-            complete: whether the answer is whole.
-            length: of a streamed answer, the characters of all that came of it.
+            answer: the parsed answer, as far as it was received.
+            usage: the usage that the server reports.
+            complete: whether the answer is complete.
+            length: for a streamed answer, the number of characters received.
         """
         api = self.api
         if self.charged or api is None:
@@ -120,7 +120,7 @@ class Call:
         await self._run_in_thread(keep)
 
     def _keep_tokens(self, model: str, usage: Usage | None) -> int | None:
-        """Keep the tokens of a whole answer, where they are asked for; return the call's number."""
+        """Keep the tokens of a complete answer, if requested; return the call's number."""
         keep = self.session.keep
         if keep is None:
             return None
@@ -132,11 +132,11 @@ class Call:
         return keep(model, map_texts(self.sent, self.session.mask), tokens)
 
     async def record(self, answer: Mapping[str, Any] | None, recorded: RecordedAnswer) -> None:
-        """Write the exchange to the recording, where there is one.
+        """Write the exchange to the recording, if there is one.
 
         Args:
-            answer: the parsed answer; None if it is none.
-            recorded: the answer as it was.
+            answer: the parsed answer; None if it cannot be parsed.
+            recorded: the raw answer.
         """
         recorder = self.session.recorder
         if recorder is None:
@@ -152,11 +152,11 @@ class Call:
             await self._run_in_thread(write)
         except OSError as error:
             self.session.note(f"an exchange could not be recorded: {error.strerror}")
-        except RecursionError:  # the answer, which has a bound in requests alone
+        except RecursionError:  # from the answer: nesting is limited only in requests
             self.session.note("an exchange could not be recorded: it is nested too deeply")
 
     async def _run_in_thread(self, work: Callable[[], None]) -> None:
-        """Do what may wait, for a file or its lock, on another thread, and to its end."""
+        """Run work that may wait for a file or a lock on another thread; always finish it."""
         future = asyncio.get_running_loop().run_in_executor(None, work)
         self.writes.add(future)
         future.add_done_callback(self.writes.discard)
@@ -164,10 +164,10 @@ class Call:
 
 
 def _choose_tokens(reported: Usage | None, estimated: Usage, complete: bool) -> Usage:
-    """Return the tokens of an answer: what its server reports, an estimate of what it omits."""
+    """Return the tokens of an answer: as reported by the server, estimated if it omits them."""
     if reported is None:
         return estimated
     if complete or reported.output_tokens >= estimated.output_tokens:
         return reported
-    # It broke off after a part of its usage: Anthropic's begins with an output of 1.
+    # It broke off after partial usage: Anthropic's begins with 1 output token.
     return replace(reported, output_tokens=estimated.output_tokens)

@@ -1,8 +1,8 @@
-"""What of a request is the same whenever the same is asked: for recordings that are replayed.
+"""Canonical requests, without what differs between equivalent requests: to replay recordings.
 
-Pure. Two runs of a program never send equal bytes: sessions and requests have ids, prompts name the
-day, outputs of commands say how long they took. Such things are taken out or masked here, and
-nothing else: a request with another observation is another request.
+Pure. Two runs of a program never send equal bytes: sessions and requests have ids, prompts contain
+the date, and outputs of commands show durations. Such details are removed or masked here, and
+nothing else: a request with a different observation is a different request.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, TypeAlias
 
 __all__ = ["canonical", "digest", "first_difference", "mask_text", "without_order"]
 
-# Fields next to the conversation that name the session, the user or the request.
+# Top-level fields that identify the session, the user or the request.
 _TOP = frozenset(
     {
         *("metadata", "client_metadata", "user", "safety_identifier", "prompt_cache_key"),
         *("previous_response_id", "stream_options", "labels", "requestMetadata"),
     }
 )
-# Fields of messages and items: ids, which clients may make again, and marks of the server's.
+# Fields of messages and items: ids, which clients may generate again, and the server's markers.
 _INNER = frozenset(
     {
         *("id", "call_id", "tool_call_id", "tool_use_id", "encrypted_content", "signature"),
@@ -39,7 +39,7 @@ _AS_THEY_ARE = frozenset(
     }
 )
 
-_LONG = range(4096, 65536)  # characters of a text that is remembered
+_LONG = range(4096, 65536)  # lengths, in characters, of texts whose masked form is cached
 
 Mask: TypeAlias = Callable[[str], str]
 
@@ -47,7 +47,8 @@ _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _DAY = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*"
 _TIME = r"\d\d:\d\d(?::\d\d(?:\.\d+)?)?"
 _ZONE = r"(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))"
-# By their form alone, never by what of it chance has picked: a random id may have digits only.
+# Ids are recognized only by their format, never by their random characters: a random id may happen
+# to consist of digits only.
 _OWNER = (
     "(?:agent|build|call|chunk|container|conversation|event|installation|job|message|process|"
     "request|response|run|session|task|thread|trace|turn|window)"
@@ -68,30 +69,30 @@ _MASKS = tuple(
         (r"\b(?:\d+h)?\d+m ?\d+(?:\.\d+)?s\b", "<duration>"),
         (r"\b\d+(?:\.\d+)? ?(?:[mnuµ]?s|sec|secs|seconds?)\b", "<duration>"),
         (r"\b\d+(?:\.\d+)? ?[kKMG]i?B/s\b", "<speed>"),
-        # The kernel is the machine's, also in a container.
+        # The kernel is that of the machine, even in a container.
         (r"\b(Linux(?: \S+)?) \d+\.\d+[\w.+-]*(?: #\d\S*)?", r"\1 <kernel>"),
-        # Where words say that it is one: Chunk ID: 547191, session_id=x, "requestId": "r-1".
+        # A text that is labelled as an id: Chunk ID: 547191, session_id=x, "requestId": "r-1".
         (rf"(?i)\b({_OWNER}[ _-]?(?:id|uuid))(\W{{1,4}})[\w-]+", r"\1\2<id>"),
         (r"(?i)\b(pid)(\W{1,4})\d+\b", r"\1\2<id>"),
         (rf"\b{_PREFIX}[_-][0-9A-Za-z]{{16,64}}\b", "<id>"),
         (r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b", "<id>"),  # a ULID
         (r"\b(?:[0-9a-f]{6,64}|[0-9A-F]{6,64})\b", "<hex>"),
-        # Whole paths, also as some make one name of them: /tmp/a/b, -tmp-a-b.
+        # Complete paths, also those converted to a single name: /tmp/a/b, -tmp-a-b.
         (r"(?:/private)?(?:/var)?/tmp/[\w.+/-]+|(?<!\w)-tmp-[\w.-]+", "<temporary>"),
         (r"\b0x[0-9a-fA-F]{6,16}\b", "<address>"),
-        (r"(?m)^\[\d+\] \d+$", "<job>"),  # of a shell, in the background
+        (r"(?m)^\[\d+\] \d+$", "<job>"),  # a shell's background job
         (r"(?:\b127\.0\.0\.1|\blocalhost|\b0\.0\.0\.0|\[::1\]):\d+", "<loopback>:<port>"),
     )
 )
 
 
 def canonical(body: Mapping[str, Any], mask: Mask | None = None) -> Any:
-    """Return a request's body without what differs from run to run.
+    """Return a request's body without details that differ from run to run.
 
     Args:
         body: the parsed body.
-        mask: what is done with each text: :func:`mask_text`, or one that remembers its results, as
-            each request of an agent repeats the texts of those before it.
+        mask: the function that masks each text: :func:`mask_text`, or a version of it that caches
+            its results, as each request of an agent repeats the texts of earlier ones.
     """
     mask = mask or mask_text
     return {
@@ -111,7 +112,7 @@ def _canonical(value: Any, mask: Mask, as_it_is: bool) -> Any:
     if not isinstance(value, dict):
         return value
     return {
-        # What a model gives a tool is never an id, whatever it is called.
+        # A tool's argument is never treated as an id, whatever its name.
         key: _canonical(inner, mask, key in _AS_THEY_ARE or _is_argument(value, key))
         for key, inner in value.items()
         if key not in _INNER
@@ -119,19 +120,19 @@ def _canonical(value: Any, mask: Mask, as_it_is: bool) -> Any:
 
 
 def _is_argument(block: Mapping[str, Any], key: str) -> bool:
-    if key == "args":  # a call of Gemini's
+    if key == "args":  # of a Gemini call
         return "name" in block
     return key == "input" and (block.get("type") == "tool_use" or "toolUseId" in block)
 
 
 def mask_text(text: str) -> str:
-    """Return a text without what differs from run to run."""
+    """Mask the details of a text that differ from run to run."""
     return _mask_long(text) if len(text) in _LONG else _mask(text)
 
 
 @functools.lru_cache(maxsize=32)
 def _mask_long(text: str) -> str:
-    """Mask an agent's instructions, which all its episodes begin with: milliseconds each time."""
+    """Mask a long text, cached: agents repeat instructions, and masking takes milliseconds."""
     return _mask(text)
 
 
@@ -144,8 +145,8 @@ def _mask(text: str) -> str:
 def without_order(content: Any) -> Any:
     """Return a canonical request in which the order of lines does not matter.
 
-    An agent that reads stdout and stderr of a command through two pipes gets their lines in another
-    order each time.
+    An agent that reads a command's stdout and stderr through two pipes gets their lines in
+    a different order each time.
     """
     if isinstance(content, str):
         return "\n".join(sorted(filter(None, content.split("\n"))))
@@ -163,7 +164,7 @@ def digest(method: str, path: str, content: Any) -> str:
 
 
 def first_difference(recorded: Any, current: Any, path: str = "") -> str:
-    """Say where two canonical requests differ first; empty where they do not."""
+    """Describe the first difference between two canonical requests; empty if there is none."""
     if isinstance(recorded, dict) and isinstance(current, dict):
         for key in [*recorded, *(key for key in current if key not in recorded)]:
             inner = f"{path}.{key}" if path else str(key)
@@ -187,7 +188,7 @@ def first_difference(recorded: Any, current: Any, path: str = "") -> str:
 
 
 def _excerpts(recorded: Any, current: Any) -> str:
-    """Show two values from a little before where they differ."""
+    """Return excerpts of two values that start shortly before their first difference."""
     if isinstance(recorded, str) and isinstance(current, str):
         index = next(
             (n for n, (a, b) in enumerate(zip(recorded, current, strict=False)) if a != b),

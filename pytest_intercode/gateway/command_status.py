@@ -1,8 +1,8 @@
-"""The exit status of a command, as coding agents tell their model. Pure.
+"""The exit status of a command, as coding agents report it to their model. Pure.
 
-Each client writes it into what its shell tool returns, in words of its own. A command can print the
-same words. So each pattern is matched at the end of the text where the client writes it, and what
-does not match says nothing: a status is unknown rather than wrong.
+Each client writes the status into the result of its shell tool, in its own words. A command can
+print the same words. So each pattern is matched only at the end of the text at which the client
+writes the status. If nothing matches, the status is unknown: that is better than a wrong one.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 __all__ = ["CommandStatus", "read_status"]
 
 _STATUS = r"(?P<status>-?\d{1,6})"
-# Codex: "Exit code: 0" before the time in older versions, "Process exited ..." after it since. A
-# command that goes on has a session instead, which a later call asks about.
+# Codex: older versions write "Exit code: 0" before the time, newer ones "Process exited ..." after
+# it. A command that is still running has a session instead, which a later call asks about.
 _CODEX = re.compile(
     rf"Exit code: {_STATUS}\nWall time: "
     r"|(?:Chunk ID: .*\n)?Wall time: .*\n"
     r"Process (?:exited with code (?P<later_status>-?\d{1,6})"
     r"|running with session ID (?P<session>\d{1,20}))\n"
-    r"(?:Original token count: .*\n)?Output:\n"  # Kimi Code has the time, then the output itself
+    r"(?:Original token count: .*\n)?Output:\n"  # Kimi Code writes the time, then just the output
 )
-# Claude Code: only a failed command has its status in words. A status of 1 is a success to it where
-# a program says so that it found nothing, or a difference.
+# Claude Code: only a failed command has its status in the text. Status 1 counts as success for
+# programs that use it to report that they found nothing, or a difference.
 _CLAUDE_LENIENT = re.compile(
     r"(?:^|[|;&(\n])\s*(?:\S*/)?(?:[ef]?grep|rg|find|diff|cmp|test|\[)(?=\s|$)"
 )
@@ -34,7 +34,7 @@ _CLAUDE_BACKGROUND = re.compile(
     r"in background with ID: |backgrounded by user with ID: |moved to the background \(ID: "
 )
 _MINI_SWE_AGENT = re.compile(rf"<returncode>{_STATUS}</returncode>")
-# Qwen Code: behind the output.
+# Qwen Code: after the output.
 _QWEN = re.compile(
     rf"\nExit Code: {_STATUS}\nSignal: .*(?:\nBackground PIDs: .*)?(?:\nProcess Group PGID: .*)?"
     r"\s*\Z"
@@ -44,11 +44,12 @@ _STARTS = (_CODEX, _MINI_SWE_AGENT)
 
 
 class CommandStatus(NamedTuple):
-    """What a tool's result says of its command.
+    """The status of a command according to a tool's result.
 
     Attributes:
-        status: the exit status; None where it is not said.
-        session: the number by which Codex asks about a command that still runs; empty for none.
+        status: the exit status; None if it is not known.
+        session: the number by which Codex asks about a command that is still running; empty for
+            none.
     """
 
     status: int | None = None
@@ -56,11 +57,11 @@ class CommandStatus(NamedTuple):
 
 
 def read_status(text: str, is_error: object = None, command: str = "") -> CommandStatus:
-    """Return what a result of a shell tool says of its command.
+    """Return the status of a command from the result of a shell tool.
 
     Args:
         text: the result, as the client sent it to its model.
-        is_error: what the result's block of Anthropic's API has there; None without one.
+        is_error: the field of that name in a result block of Anthropic's API; None without one.
         command: the command.
     """
     if text.startswith("{"):
@@ -85,7 +86,7 @@ def read_status(text: str, is_error: object = None, command: str = "") -> Comman
 
 
 def _read_object(text: str) -> int | None:
-    """Return the status in an object: of Codex's first versions, or of mini-swe-agent."""
+    """Return the status in an object, as written by the first Codex versions or mini-swe-agent."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -101,7 +102,7 @@ def _read_object(text: str) -> int | None:
 
 
 def _read_list(text: str, command: str) -> int | None:
-    """Return the status in a list of objects, one for each command, of Cline."""
+    """Return the status in Cline's list of objects, one for each command."""
     try:
         items = json.loads(text)
     except (ValueError, RecursionError):

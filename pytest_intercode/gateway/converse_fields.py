@@ -61,7 +61,7 @@ CONVERSE: Mapping[str, Shape] = object_of(
         tools=ListOf(_TOOL),
         toolChoice=object_of("", auto=FLAT, any=FLAT, tool=object_of("name")),
     ),
-    # Fields of the model's own API, of which any could be here: those that are harmless there.
+    # Any field of the model's own API could be here; these are known to be harmless there.
     additionalModelRequestFields=object_of(
         "top_k topK reasoning_effort",
         thinking=object_of("type budget_tokens display"),
@@ -76,4 +76,4 @@ CONVERSE: Mapping[str, Shape] = object_of(
     performanceConfig=object_of(latency=Plain(("standard",), PRICED.reason)),
     serviceTier=object_of(type=Plain(("default",), PRICED.reason)),
 ).fields
-"""What a request may hold; the path has the model, and says whether the answer is streamed."""
+"""The fields of a request; ``model`` and ``stream`` are from the path."""

@@ -1,4 +1,4 @@
-"""One request to a model and its answer; its tokens, and what they cost. Pure."""
+"""A request to a model and its answer: its tokens and their cost. Pure."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ __all__ = [
 ]
 
 _MILLION = 1e6
-_DATE = r"[-@]\d{4}-?\d\d-?\d\d$"  # of a model's version, at the end of its name
-_TOKEN_LENGTH = 4  # characters, about, in English and in code
+_DATE = r"[-@]\d{4}-?\d\d-?\d\d$"  # a version's date at the end of a model's name
+_TOKEN_LENGTH = 4  # approximate characters per token, in English and in code
 _MAX_COUNT = 2**53  # a number above this is not a count
 
 Api: TypeAlias = Literal["chat", "responses", "messages", "gemini", "converse"]
-"""OpenAI's chat completions and responses, Anthropic's messages, Gemini's and Bedrock's own."""
+"""OpenAI's chat completions and responses, Anthropic's messages, Gemini's API, Bedrock Converse."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One request that was answered by the server of the API.
+    """A request with the answer of the API's server.
 
     Attributes:
         api: the API.
-        model: the model that the answer names, else the one of the request.
-        request: the parsed body; of a session that sends more than is kept, only its small fields.
-        answer: the parsed answer, a streamed one put together as if it had not been streamed.
+        model: the model that the answer names, else the requested one.
+        request: the parsed body; only its small fields if the session sends more than is kept.
+        answer: the parsed answer; a streamed one is assembled as if it had not been streamed.
         status: the HTTP status.
         usage: the tokens, and their cost in the currency of the prices.
         complete: False for an answer that broke off.
-        call: the number of its tokens among the episode's, where they are kept.
+        call: the number of the request among those whose tokens the episode keeps; None if they
+            are not kept.
     """
 
     api: Api
@@ -51,21 +52,21 @@ class Exchange:
 
 
 def model_of(answer: Mapping[str, Any]) -> str:
-    """Return the model that an answer names; empty where it names none."""
+    """Return the model that an answer names; empty if it names none."""
     return str(answer.get("model") or answer.get("modelVersion") or "")
 
 
 def usage_of(answer: Mapping[str, Any]) -> Any:
-    """Return what an answer says of its tokens."""
+    """Return the usage object of an answer."""
     return answer.get("usage", answer.get("usageMetadata"))
 
 
 def read_usage(api: Api, usage: Any) -> Usage | None:
-    """Return the tokens that an answer reports; None if it reports none that can be true.
+    """Return the tokens that an answer reports; None if the report is missing or implausible.
 
     Args:
         api: the API.
-        usage: the object of the answer, see :func:`usage_of`.
+        usage: the usage object of the answer, see :func:`usage_of`.
     """
     if api == "gemini":
         return _read_gemini_usage(usage)
@@ -77,7 +78,7 @@ def read_usage(api: Api, usage: Any) -> Usage | None:
         return None
     input_details = usage.get(f"{first}_tokens_details")
     output_details = usage.get(f"{last}_tokens_details")
-    if api == "messages":  # whose input does not include what caches hold
+    if api == "messages":  # its input count does not include the tokens of caches
         cached = _count(usage, "cache_read_input_tokens") or 0
         cache_write = _count(usage, "cache_creation_input_tokens") or 0
         reasoning = _count(output_details, "thinking_tokens") or 0
@@ -97,7 +98,7 @@ def read_usage(api: Api, usage: Any) -> Usage | None:
 
 
 def _read_gemini_usage(usage: Any) -> Usage | None:
-    """Return Gemini's tokens: thoughts are next to the candidates, tools' next to the prompt."""
+    """Return Gemini's tokens: it counts thoughts and tool prompts separately from the rest."""
     tokens_in = _count(usage, "promptTokenCount")
     if tokens_in is None:
         return None
@@ -113,7 +114,7 @@ def _read_gemini_usage(usage: Any) -> Usage | None:
 
 
 def _read_converse_usage(usage: Any) -> Usage | None:
-    """Return Converse's tokens: those of caches are next to the input."""
+    """Return Converse's tokens: its input count does not include the tokens of caches."""
     tokens_in, tokens_out = _count(usage, "inputTokens"), _count(usage, "outputTokens")
     if tokens_in is None or tokens_out is None:
         return None
@@ -135,12 +136,12 @@ def _count(counts: Any, key: str) -> int | None:
 
 
 def estimate(sent_bytes: int, answer: Mapping[str, Any], length: int = 0) -> Usage:
-    """Return the tokens of an exchange without usage, by the lengths of its texts.
+    """Estimate the tokens of an exchange without usage from the lengths of its texts.
 
     Args:
-        sent_bytes: size of the request.
-        answer: the answer, as far as it came.
-        length: of a streamed answer, the characters of all that came.
+        sent_bytes: the size of the request.
+        answer: the answer, as far as it was received.
+        length: for a streamed answer, the number of characters received.
     """
     parts = filter(None, map(answer.get, ("choices", "output", "content", "candidates")))
     characters = max(length, sum(len(json.dumps(part)) for part in parts))
@@ -153,13 +154,13 @@ def estimate(sent_bytes: int, answer: Mapping[str, Any], length: int = 0) -> Usa
 
 @dataclass(frozen=True)
 class Price:
-    """What a model costs, per million tokens.
+    """The price of a model, per million tokens.
 
     Attributes:
-        input: of the input.
-        output: of the output.
-        cached: of input that was read from a cache; None for the input's price.
-        cache_write: of input that was written to a cache; None for the input's price.
+        input: the price of input.
+        output: the price of output.
+        cached: the price of input that is read from a cache; None for the price of input.
+        cache_write: the price of input that is written to a cache; None for the price of input.
     """
 
     input: float
@@ -173,7 +174,7 @@ class Price:
                 raise ValueError(f"a price is a number from 0 up, found {number!r}")
 
     def cost(self, usage: Usage) -> float:
-        """Return what these tokens cost."""
+        """Return the cost of a usage."""
         cached = min(usage.cached_tokens, usage.input_tokens)
         cache_write = min(usage.cache_write_tokens, usage.input_tokens - cached)
         return (
@@ -188,8 +189,8 @@ def price_of(prices: Mapping[str, Price], *models: str) -> Price | None:
     """Return the price of the first model that has one, else the one for all models (``*``).
 
     Args:
-        prices: by model; a name without its version's date is for all versions.
-        models: names of the model, the surest first.
+        prices: the prices by model; a name without a version's date applies to all versions.
+        models: names of the model, the most reliable first.
     """
     for model in models:
         for name in (model, re.sub(_DATE, "", model)):
@@ -199,10 +200,10 @@ def price_of(prices: Mapping[str, Price], *models: str) -> Price | None:
 
 
 def parse_price(text: str) -> Price:
-    """Read a price: ``INPUT/OUTPUT``, ``INPUT/OUTPUT/CACHED`` or ``.../CACHE_WRITE``.
+    """Parse a price: ``INPUT/OUTPUT``, ``INPUT/OUTPUT/CACHED`` or ``.../CACHE_WRITE``.
 
     Raises:
-        ValueError: it is not written like that; the message says what is needed.
+        ValueError: it has another form; the message says what is needed.
     """
     try:
         numbers = [float(part) for part in text.split("/")]

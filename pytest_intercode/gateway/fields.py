@@ -1,11 +1,12 @@
-"""The fields that requests may have, by API: what is not declared here is not passed on.
+"""The fields that requests may have, by API: fields that are not declared here are refused.
 
-An API grows, and a new field may cost money, choose another model, or have the provider fetch an
-address, by which an agent without a network would have one. So a request is checked against what is
-known to do none of that. What is known to do so is declared, too, with what it does, for the
-message. A test holds the tables of docs/reference/gateway-fields.md against this.
+APIs grow, and a new field may cost money, choose another model, or make the provider fetch an
+address, which would give an agent without network access a network. So a request may only have
+fields that are known to do none of that. Fields that are known to do so are also declared, with
+their effect, for the message. A test compares the tables of docs/reference/gateway-fields.md with
+this module.
 
-Pure. The names are those of the APIs' references and of what clients were seen to send.
+Pure. The names come from the APIs' references and from requests of real clients.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ _CHAT_MESSAGE = object_of(
     function_call=object_of("name arguments"),
     audio=object_of("id"),
     images=ListOf(_REMOTE),
-    # What the provider has said before, which clients send back.
+    # Earlier output of the provider, which clients send back.
     annotations=ANY,
     thinking_blocks=ANY,
     reasoning_details=ANY,
@@ -234,7 +235,7 @@ _RESPONSES: Mapping[str, Shape] = object_of(
     text=object_of("verbosity", format=object_of("type name description strict", schema=ANY)),
     image=object_of("context_compression"),
     previous_response_id=EPISODE_ID,
-    store=PLAIN,  # it is kept there by default, so that there is nothing to refuse
+    store=PLAIN,  # the provider stores by default, so there is no point in refusing this
     background=Plain((False,), "its tokens cannot be counted"),
     service_tier=_TIER,
 ).fields
@@ -265,7 +266,7 @@ _TOOL = Kinds(
     },
     missing="custom",
     patterns={
-        # Of these the client runs the calls, or they look at nothing but the tools of the request.
+        # The client runs the calls of these, or they only search the request's own tools.
         re.compile(r"(bash|text_editor|computer|memory)_\d{8}|tool_search_tool_\w{1,40}"): part_of(
             "name strict defer_loading max_characters display_width_px display_height_px "
             "display_number enable_zoom",
@@ -293,7 +294,7 @@ _BLOCKS.update(
         "tool_reference": part_of("tool_name"),
         "tool_addition": part_of(tool=_CHANGED),
         "tool_removal": part_of(tool=_CHANGED),
-        "server_tool_use": part_of("id name", input=ANY, caller=FLAT),  # runs with its tool alone
+        "server_tool_use": part_of("id name", input=ANY, caller=FLAT),  # no effect without its tool
         "tool_search_tool_result": part_of("tool_use_id", content=ANY),
     }
 )
@@ -330,10 +331,10 @@ _MESSAGES: Mapping[str, Shape] = object_of(
     inference_geo=Plain(("global",), "it has another price"),
 ).fields
 
-# Bedrock's of the same models, where the body has what are headers elsewhere.
+# Bedrock's form for the same models: the body has what other APIs have in headers.
 _INVOKE = {**_MESSAGES, "anthropic_version": PLAIN, "anthropic_beta": ListOf(PLAIN)}
 
-# -- what is known and refused, at the top of any request that does not declare it
+# -- top-level fields that are known and refused, in any API that does not declare them
 
 _REFUSED: Mapping[str, Shape] = {
     **dict.fromkeys(
@@ -375,7 +376,7 @@ FIELDS: Mapping[Fields, Mapping[str, Shape]] = {
     "converse": {**_REFUSED, **CONVERSE},
     "invoke": {**_REFUSED, **_INVOKE},
 }
-"""What the fields of a request may hold. Counts of tokens have those of messages or gemini."""
+"""The fields of a request. Requests that count tokens have those of messages or gemini."""
 
 BETAS = frozenset(
     {
@@ -390,26 +391,26 @@ BETAS = frozenset(
         *("token-efficient-tools", "tool-examples", "tool-search-tool"),
     }
 )
-"""Names in the headers ``anthropic-beta`` and ``openai-beta`` that are passed on, without dates."""
+"""Names, without dates, to pass on in the headers ``anthropic-beta`` and ``openai-beta``."""
 
 # -- requests
 
-# A search that no field asks for: it is the model's own, or that of its name.
+# Models that search the web without being asked to by a field.
 _SEARCHING = re.compile(
     r"search-(preview|api)|deep-research|:online\b|@preset/|(^|/)(sonar|compound)\b", re.I
 )
 
 
 def check_fields(api: Fields, body: Mapping[str, Any], limits: Limits) -> None:
-    """See that a request asks for nothing but what is known.
+    """Check that a request has only known and allowed fields.
 
     Args:
-        api: whose fields they are.
+        api: the API whose fields are allowed.
         body: the parsed body.
-        limits: what is allowed beyond that.
+        limits: what is allowed in addition.
 
     Raises:
-        NotAllowed: it does.
+        NotAllowed: the request has something that is not allowed.
     """
     model = body.get("model")
     if isinstance(model, str) and _SEARCHING.search(model) and not limits.hosted:
@@ -421,6 +422,6 @@ def check_fields(api: Fields, body: Mapping[str, Any], limits: Limits) -> None:
 
 
 def is_beta(name: str, limits: Limits) -> bool:
-    """Whether a name in a header of betas is passed on: ``effort-2025-11-24``."""
+    """Whether a name in a header of betas, such as ``effort-2025-11-24``, is passed on."""
     stem = re.sub(r"[-=]([\d-]+|experimental|v\d+)$", "", name)
     return stem in BETAS or name in limits.names or stem in limits.names

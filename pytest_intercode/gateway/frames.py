@@ -1,7 +1,7 @@
-"""Binary streams of AWS (``application/vnd.amazon.eventstream``) from and to events. Pure.
+"""Converts binary streams of AWS (``application/vnd.amazon.eventstream``) from and to events. Pure.
 
-A frame has its length, headers, a payload and two checksums. Inside of the gateway its event is a
-server-sent one of the same name. What AWS adds to hide lengths is left out.
+A frame has a length, headers, a payload and two checksums. Inside the gateway, its event is a
+server-sent event of the same name. The padding that AWS adds to hide lengths is removed.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ __all__ = ["FRAMES", "FrameSplitter", "encode_frame", "make_event"]
 FRAMES = "application/vnd.amazon.eventstream"
 """The media type of such a stream."""
 
-_MAX_FRAME_SIZE = 24 * 1024 * 1024  # bytes, as AWS has it
+_MAX_FRAME_SIZE = 24 * 1024 * 1024  # bytes; the limit of AWS
 _MAX_HEADERS_SIZE = 128 * 1024
 _PRELUDE, _CHECKSUM = struct.Struct("!III"), struct.Struct("!I")
-_TEXT = 7  # the type of a header that is a text
-# By type: how long the value of a header is; None where two bytes before it say so.
+_TEXT = 7  # the type of a text header
+# The length of a header's value by type; None if the two bytes before the value contain it.
 _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 6: None, _TEXT: None, 8: 8, 9: 16}
-_CHUNK = "chunk"  # the event that has another one in it, of InvokeModel's streams
+_CHUNK = "chunk"  # the event in InvokeModel's streams that contains another event
 
 
 class FrameSplitter:
     """Splits a binary stream into events.
 
     Args:
-        mask: what is done with the bytes of each event.
+        mask: the function that masks the bytes of each event.
     """
 
     def __init__(self, mask: Callable[[bytes], bytes] = bytes) -> None:
@@ -42,7 +42,7 @@ class FrameSplitter:
         self._rest = bytearray()
 
     def feed(self, piece: bytes) -> list[Event]:
-        """Return the events that are whole by now.
+        """Add a piece of the stream; return the events that are now complete.
 
         Raises:
             StreamBroken: it is not such a stream.
@@ -51,7 +51,7 @@ class FrameSplitter:
         events = []
         while len(self._rest) >= _PRELUDE.size:
             size, headers_size, checksum = _PRELUDE.unpack_from(self._rest)
-            # The lengths have a checksum of their own, so that a broken one is not waited for.
+            # The lengths have their own checksum: do not wait for a frame of a wrong length.
             is_whole = binascii.crc32(self._rest[:8]) == checksum
             if not is_whole or not 16 + headers_size <= size <= _MAX_FRAME_SIZE:
                 raise StreamBroken("a frame of its stream is broken")
@@ -63,7 +63,7 @@ class FrameSplitter:
         return events
 
     def rest(self) -> bytes:
-        """Return nothing: a part of a frame says nothing."""
+        """Return nothing, as an incomplete frame is of no use."""
         return b""
 
     def _read(self, frame: bytes, headers_size: int) -> Event:
@@ -94,7 +94,7 @@ def make_event(kind: str, data: Any) -> bytes:
 
 
 def _read_headers(data: bytes) -> dict[str, str]:
-    """Return the headers that are texts."""
+    """Return the text headers."""
     headers: dict[str, str] = {}
     position = 0
     try:
@@ -118,9 +118,9 @@ def encode_frame(kind: str, data: Any, *, is_chunk: bool = False) -> bytes:
     """Return the frame of an event.
 
     Args:
-        kind: its name; that of an error ends in ``Exception``.
+        kind: its name; the name of an error ends in ``Exception``.
         data: its data.
-        is_chunk: whether it is put into another event, as InvokeModel's streams have it.
+        is_chunk: whether to wrap it into another event, as in InvokeModel's streams.
     """
     is_error = kind.endswith("Exception")
     if is_chunk and not is_error:

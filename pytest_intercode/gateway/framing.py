@@ -1,7 +1,7 @@
 """How the events of a stream are sent to a client. Pure.
 
-Inside of the gateway a stream is server-sent events, whatever its server and its client speak: it
-is metered, masked and recorded as such.
+Inside the gateway, every stream consists of server-sent events, whatever formats its server and
+client use: it is metered, masked and recorded in this form.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Framing", "framing_of"]
 
 
 class Framing:
-    """Server-sent events, as they came."""
+    """Server-sent events, unchanged."""
 
     content_type = "text/event-stream; charset=utf-8"
 
@@ -25,7 +25,7 @@ class Framing:
         return event.raw
 
     def end(self) -> bytes:
-        """Return what follows the last event of a stream that is whole."""
+        """Return the bytes that follow the last event of a complete stream."""
         return b""
 
 
@@ -51,7 +51,7 @@ class _Frames(Framing):
     """The binary frames of AWS.
 
     Args:
-        is_chunk: whether each has the event of another API in it.
+        is_chunk: whether each frame wraps an event of another API.
     """
 
     content_type = FRAMES
@@ -66,7 +66,7 @@ class _Frames(Framing):
 
 
 def framing_of(name: FramingName) -> Framing:
-    """Return what frames one stream."""
+    """Return a new framing for one stream."""
     if name in ("frames", "chunks"):
         return _Frames(name == "chunks")
     return _Array() if name == "array" else Framing()

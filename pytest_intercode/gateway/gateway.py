@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 __all__ = ["Gateway"]
 
 _THREAD = "intercode-gateway"  # threads with this name are not reported as left behind
-_STOP_TIMEOUT = 10.0  # seconds for what runs to end
-_CHECK_TIMEOUT = 45.0  # seconds for the servers to be asked; two connections may take 20 each
+_STOP_TIMEOUT = 10.0  # seconds for running requests to end
+_CHECK_TIMEOUT = 45.0  # seconds to check the servers; two connections may take 20 each
 
 
 class Gateway:
     """Serves the sessions of one process; it listens from the first :meth:`open` to :meth:`close`.
 
     Args:
-        settings: where requests go, and what is allowed.
+        settings: where requests go, and what they may ask for.
 
     Raises:
         ConfigurationError: the extra ``gateway`` is not installed, or a setting is wrong.
@@ -59,21 +59,21 @@ class Gateway:
         recording: EpisodeRecording | None = None,
         keep: KeepTokens | None = None,
     ) -> Session:
-        """Begin a session, for one episode.
+        """Open a session for one episode.
 
         Args:
-            key: names the episode, the task and the try, in recordings.
-            spend: is called on a thread of the gateway's with the fields of each exchange's
+            key: identifies the episode (task and repetition) in recordings.
+            spend: called on one of the gateway's threads with the fields of each exchange's
                 :class:`~pytest_intercode.core.usage.Usage`; once it raises
                 :class:`~pytest_intercode.errors.BudgetExhausted`, further requests are refused.
-            refused: says why no more requests are served, or nothing; called for each request on
-                the gateway's thread, so it may not block.
-            socket: the path of a Unix socket for this session alone. What comes through it without
-                a token is noted in this session's refusals, other sessions' tokens are refused
-                there, and its connections are not counted with others'.
-            recording: what records or replays this session; by default the run's folders do.
-            keep: is called likewise with the tokens of each answer, where the settings name a
-                server that gives them.
+            refused: returns why no more requests are served, or the empty string; called for each
+                request on the gateway's thread, so it must not block.
+            socket: the path of a Unix socket for this session only. Requests through it without
+                a token are noted in this session's refusals, other sessions' tokens are refused
+                there, and its connections are counted separately.
+            recording: records or replays this session; by default, the folders of the run are used.
+            keep: called on the same threads with the tokens of each answer, if the settings name a
+                server that returns them.
 
         Raises:
             ConfigurationError: it cannot listen, or the recording cannot be read or written.
@@ -104,7 +104,7 @@ class Gateway:
         return session
 
     def _recording_of_run(self, key: str) -> EpisodeRecording:
-        """Return what the settings say: a folder to record to, one to replay, or neither."""
+        """Return a recording from the settings: a folder to record to or to replay, or neither."""
         settings = self.settings
         if settings.record:
             masks = Masks.of_machine((*settings.secrets, *settings.hidden))
@@ -129,7 +129,7 @@ class Gateway:
         thread.stop(_STOP_TIMEOUT)
 
     def _end(self, session: Session) -> None:
-        """End a session; does nothing after the gateway's own end."""
+        """End a session; after the end of the gateway, only mark it as ended."""
         session.end("the episode is over")
         serving = self._serving
         if serving is None or not self._process.is_this:
@@ -139,7 +139,7 @@ class Gateway:
             thread.begin(server.remove(session)).result(_STOP_TIMEOUT)
 
     def _check_servers(self) -> str:
-        """Return why no server can be used; empty if one can, or if it is not known."""
+        """Return why no server can be used; empty if one can be used, or if that is not known."""
         if self._serving is None:
             return ""
         server, thread = self._serving
@@ -151,7 +151,7 @@ class Gateway:
             return ""
 
     def _start(self) -> tuple[Server, LoopThread]:
-        """Return the server and its thread, which are started if they are not."""
+        """Return the server and its thread; start them if necessary."""
         if self._closed:
             raise ConfigurationError("the run is over: the gateway is closed")
         if self._serving is not None:

@@ -1,7 +1,7 @@
 """The fields of Gemini's requests; see :mod:`~pytest_intercode.gateway.fields`. Pure.
 
-Google's servers take each name in two ways of writing, ``systemInstruction`` and
-``system_instruction``, and so do clients.
+Google's servers accept each name in two spellings, ``systemInstruction`` and
+``system_instruction``, and clients use both.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["GEMINI"]
 
 
 def _google(names: str = "", **fields: Shape) -> Object:
-    """Return an object of fields whose names may be written in both ways."""
+    """Return an object of fields whose names may have either spelling."""
     shapes = object_of(names, **fields).fields
     snakes = {re.sub("[A-Z]", lambda m: f"_{m[0].lower()}", name): s for name, s in shapes.items()}
     return Object({**snakes, **shapes})
@@ -50,7 +50,7 @@ _PART = _google(
         response=ANY,
         parts=ListOf(_google(inlineData=_BLOB, fileData=ADDRESS)),
     ),
-    # What the provider has run before, which clients send back; it runs with its tool alone.
+    # Earlier code that the provider ran, which clients send back; no effect without its tool.
     executableCode=_google("id language code"),
     codeExecutionResult=_google("id outcome output"),
     videoMetadata=FLAT,
@@ -118,4 +118,4 @@ GEMINI: Mapping[str, Shape] = _google(
     serviceTier=Plain(("standard", "unspecified"), "it has another price"),
     modelArmorConfig=Refusal("it names what is kept at the provider"),
 ).fields
-"""What a request may hold; the path has the model, and says whether the answer is streamed."""
+"""The fields of a request; ``model`` and ``stream`` are from the path."""

@@ -1,7 +1,7 @@
 """The token of Google Cloud: application default credentials, which google-auth reads and renews.
 
-It knows service accounts, a user's login by gcloud, other clouds' identities and Google's own
-machines, and signs with RSA: what the extra ``vertex`` is for.
+google-auth supports service accounts, a user's gcloud login, identities of other clouds and
+Google's own machines, and it signs with RSA. The extra ``vertex`` installs it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class GoogleToken:
     """The token of this machine's application default credentials; safe to use from threads.
 
     Attributes:
-        program: whose subscription it is: nobody's.
+        program: the program whose subscription is used; always empty, as there is none.
     """
 
     program = ""
@@ -33,11 +33,11 @@ class GoogleToken:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The tokens that it was seen to have."""
+        """All tokens that it has had so far."""
         return tuple(self._secrets)
 
     def headers(self, refused: str = "") -> dict[str, str]:
-        """Return the headers of a request, with a token that is good. Blocks.
+        """Return the headers of a request, with a valid token. Blocks.
 
         Args:
             refused: the header ``authorization`` that the server has refused; empty for none.

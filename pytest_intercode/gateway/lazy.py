@@ -1,6 +1,6 @@
-"""The gateway to models that are not the agent's: those that play users, and judges.
+"""The gateway to models other than the agent's: models that play users, and judges.
 
-Most runs have neither. So it is opened for the first who asks, and what it needs is imported then.
+Most runs have neither, so it is opened, and its dependencies are imported, on first use.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["LazyGateway"]
 
 
 class LazyGateway:
-    """Opens one gateway for all who ask; from any thread.
+    """Opens one shared gateway on first use, from any thread.
 
     Args:
-        settings: how models are reached; None for what the environment's variables say.
+        settings: how models are reached; None to read environment variables.
     """
 
     def __init__(self, settings: GatewaySettings | None = None) -> None:
@@ -35,17 +35,17 @@ class LazyGateway:
     @property
     def _settings(self) -> GatewaySettings:
         settings = self._given_settings or GatewaySettings.of_environment()
-        return replace(settings, models=())  # those are for agents
+        return replace(settings, models=())  # the list of allowed models applies to agents
 
     def check(self, subject: str, *, replayed: bool = False) -> None:
-        """See that a model can be asked by OpenAI's API, before anything is started for it.
+        """Check that a model can be reached through OpenAI's API, before anything is started.
 
         Args:
-            subject: what asks it, as messages begin.
-            replayed: a recording of its own answers it.
+            subject: the user of the model, for the beginning of messages.
+            replayed: whether a separate recording answers its requests.
 
         Raises:
-            ConfigurationError: an extra is missing, or no model is within reach.
+            ConfigurationError: an extra is missing, or no model can be reached.
         """
         for extra in ("chat", "gateway"):
             if not has_extra(extra):
@@ -69,7 +69,7 @@ class LazyGateway:
         """Return the gateway.
 
         Raises:
-            ConfigurationError: a setting of it is wrong.
+            ConfigurationError: one of its settings is wrong.
         """
         from pytest_intercode.gateway.gateway import Gateway
 
@@ -78,7 +78,7 @@ class LazyGateway:
             return self._gateway
 
     def close(self) -> None:
-        """Close what was opened; may be called twice."""
+        """Close the gateway if it was opened; may be called twice."""
         with self._lock:
             gateway, self._gateway = self._gateway, None
         if gateway is not None:

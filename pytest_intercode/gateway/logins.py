@@ -1,12 +1,12 @@
-"""Logins of Claude Code and of Codex, from their own files: read and renewed as they do it.
+"""Logins of Claude Code and Codex, read from their own files and renewed as they do it.
 
-A token is renewed shortly before it ends, or when the server refuses it. Each refresh token is good
-for once, so that only one process may send it: that is arranged by the lock that Claude Code has
-for it, and by one of ours for Codex, which has none and looks at the file instead. Whoever comes
-second finds a renewed file, and takes that. The file is replaced as a whole, and nothing is sent
-before it is known that it can be written.
+A token is renewed shortly before it expires, or when the server refuses it. Each refresh token is
+valid only once, so only one process may send it. Claude Code has a lock for that, which we use; for
+Codex, which has no lock and checks the file instead, we have our own. A process that comes second
+finds a renewed file and uses that. The file is replaced as a whole, and no request is sent before
+it is certain that the file can be written.
 
-The names are those that the programs themselves have (Claude Code 2.1.330, Codex 0.169.0).
+The names are those of the programs themselves (Claude Code 2.1.330, Codex 0.169.0).
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ from pytest_intercode.system.platform import user_id
 
 __all__ = ["LOGINS", "Login", "LoginError", "LoginForm", "Tokens", "login_of"]
 
-_MARGIN = 300.0  # seconds before its end in which a token is renewed, as Claude Code does it
-_MAX_AGE = 8 * 86400.0  # seconds after which Codex renews a token of whatever end
-_MAX_TIME = 1e11  # seconds since 1970; what is later is not a time
-_MAX_FILE_SIZE = 1024 * 1024  # bytes of a login's file, and of an answer of the token's server
-_RENEWAL_TIMEOUT = 30.0  # seconds for the token's server
+_MARGIN = 300.0  # seconds before its expiry at which a token is renewed, as in Claude Code
+_MAX_AGE = 8 * 86400.0  # seconds after which Codex renews a token, whatever its expiry
+_MAX_TIME = 1e11  # seconds since 1970; a larger number is not a time
+_MAX_FILE_SIZE = 1024 * 1024  # bytes of a login's file, and of an answer of the token server
+_RENEWAL_TIMEOUT = 30.0  # seconds for the token server
 _LOCK_TIMEOUT = 40.0  # seconds that another process may take to renew a token
-_LOCK_INTERVAL = 0.1  # seconds between two looks at a lock
-_STALE_LOCK = 60.0  # seconds after which Claude Code takes a lock for one that was left behind
+_LOCK_INTERVAL = 0.1  # seconds between two attempts to get a lock
+_STALE_LOCK = 60.0  # seconds after which Claude Code treats a lock as left behind
 
 
 class LoginError(Exception):
-    """A login cannot be used; the message says why in one line, without anything of it."""
+    """A login cannot be used; the message says why in one line, and contains no secret."""
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """What is in a login's file; no text shows it.
+    """The content of a login's file; the secrets are not in its repr.
 
     Attributes:
-        access: what requests are sent with.
-        refresh: by which a new one is had; empty for none.
-        expires: when it has to be renewed, in seconds since 1970; None where that is not known.
-        account: what requests name next to it; empty for nothing.
+        access: the access token, which is sent with requests.
+        refresh: the refresh token, which gets a new access token; empty for none.
+        expires: when it has to be renewed, in seconds since 1970; None if that is not known.
+        account: the account, which requests also name; empty for none.
     """
 
     access: str = field(repr=False)
@@ -66,26 +66,26 @@ class Tokens:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is to be renewed before it is used."""
+        """Whether it must be renewed before it is used."""
         return self.expires is not None and self.expires - _MARGIN <= time.time()
 
 
 @dataclass(frozen=True)
 class LoginForm(ABC):
-    """What one program's login is like.
+    """The form of one program's login.
 
     Attributes:
-        name: as the option names it.
-        program: as messages name it.
-        vendor: whose servers it is for.
-        home_variable: the variable of the program's folder.
-        home: that folder below the user's home, without it.
-        file: the file in it.
-        address: the API that the login is for.
-        token_url: where a token is renewed.
-        client_id: the program's own, which a renewal names.
+        name: the program's name in the option.
+        program: the program's name in messages.
+        vendor: the vendor whose servers it is for.
+        home_variable: the environment variable of the program's folder.
+        home: that folder below the user's home, if the variable is not set.
+        file: the file in that folder.
+        address: the address of the API that the login is for.
+        token_url: the address at which a token is renewed.
+        client_id: the program's own client id, which a renewal sends.
         remedy: how a user logs in.
-        responses_alone: whether it is for the responses API alone.
+        responses_alone: whether it is only for the responses API.
     """
 
     name: str
@@ -101,16 +101,16 @@ class LoginForm(ABC):
     responses_alone: bool = False
 
     def path(self, environment: Mapping[str, str]) -> Path:
-        """Return where the file is."""
+        """Return the path of the file."""
         home = environment.get(self.home_variable, "").strip()
         return (Path(home).expanduser() if home else Path.home() / self.home) / self.file
 
     @abstractmethod
     def tokens(self, content: Mapping[str, Any]) -> Tokens:
-        """Return what the file's content says.
+        """Return the tokens in the file's content.
 
         Raises:
-            KeyError, TypeError, ValueError: it is not of this form.
+            KeyError, TypeError, ValueError: the content does not have this form.
         """
 
     @abstractmethod
@@ -127,7 +127,7 @@ class LoginForm(ABC):
 
     @abstractmethod
     def locks(self, folder: Path) -> list[Path]:
-        """Return the folders that are made for as long as a token is renewed."""
+        """Return the folders that exist as locks while a token is renewed."""
 
 
 class _Claude(LoginForm):
@@ -242,16 +242,16 @@ LOGINS: Mapping[str, LoginForm] = {
         ),
     )
 }
-"""The programs whose logins can be used, by the names that the option has for them."""
+"""The programs whose logins can be used, by their names in the option."""
 
 
 class Login:
-    """The login of one program on this machine; safe to use from threads, and all of it blocks.
+    """The login of one program on this machine; thread-safe, and all methods block.
 
     Args:
-        form: what it is like.
+        form: the form of the login.
         path: its file.
-        token_url: where its token is renewed.
+        token_url: the address at which its token is renewed; by default the form's.
     """
 
     def __init__(self, form: LoginForm, path: Path, token_url: str = "") -> None:
@@ -263,19 +263,19 @@ class Login:
 
     @property
     def program(self) -> str:
-        """Whose subscription it is."""
+        """The program whose subscription is used."""
         return self.form.program
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The tokens that it was seen to have."""
+        """All tokens that it has had so far."""
         return tuple(self._secrets)
 
     def describe(self) -> str:
-        """Return until when it is good, in a few words.
+        """Return how long the login is valid, in a few words.
 
         Raises:
-            LoginError: it cannot be used.
+            LoginError: the login cannot be used.
         """
         tokens = self._tokens(self._read())
         if tokens.expires is None:
@@ -288,13 +288,13 @@ class Login:
         return f"its token is good until {end:%Y-%m-%d %H:%M}"
 
     def headers(self, refused: str = "") -> dict[str, str]:
-        """Return the headers of a request, with a token that is good.
+        """Return the headers of a request, with a valid token.
 
         Args:
             refused: the header ``authorization`` that the server has refused; empty for none.
 
         Raises:
-            LoginError: it cannot be used.
+            LoginError: the login cannot be used.
         """
         with self._lock:
             tokens = self._tokens(self._read())
@@ -306,24 +306,24 @@ class Login:
         return self.form.headers(tokens)["authorization"]
 
     def _renew(self, tokens: Tokens) -> Tokens:
-        """Return new tokens, once the file has them."""
+        """Renew the tokens in the file, and return them."""
         if not tokens.refresh:
             raise self._error(f"it has ended: {self.form.remedy}")
         folder = self.path.parent
         with contextlib.ExitStack() as stack:
             for lock in self.form.locks(folder):
                 stack.enter_context(self._holding(lock))
-            # Again, now that nobody else renews it.
+            # Read it again, now that no other process can renew it.
             content = self._read()
             present = self._tokens(content)
             if present.access != tokens.access and not present.has_ended:
-                return present  # somebody else was quicker
+                return present  # another process was faster
             target = self.path.resolve()
             temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
             try:
                 mode = stat.S_IMODE(target.stat().st_mode)
-                # Before the server is asked: the refresh token is good for once, and its answer
-                # must have a place.
+                # Open the file before asking the server: the refresh token is valid only once, so
+                # it must be possible to save the answer.
                 descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
                 with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                     answer = self._ask(self.form.renewal(content, present.refresh))
@@ -342,7 +342,7 @@ class Login:
         content: Mapping[str, Any],
         answer: Mapping[str, Any],
     ) -> Tokens:
-        """Replace the file, unless somebody has logged in meanwhile."""
+        """Replace the file, unless the user has logged in again in the meantime."""
         try:
             document = self.form.renewed(content, answer)
         except (KeyError, TypeError, ValueError):
@@ -358,7 +358,7 @@ class Login:
         return new_tokens
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the token's server answers."""
+        """Return the answer of the token server."""
         headers = {"content-type": "application/json", "user-agent": "pytest-intercode"}
         renewal = Request(self._token_url, json.dumps(request).encode(), headers, method="POST")
         try:
@@ -380,7 +380,7 @@ class Login:
         return answer
 
     def _read(self) -> dict[str, Any]:
-        """Return the file's content, where nobody but the user may read it."""
+        """Return the content of the file, which only the user may be able to read."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         except FileNotFoundError:
@@ -416,7 +416,7 @@ class Login:
 
     @contextlib.contextmanager
     def _holding(self, lock: Path) -> Iterator[None]:
-        """Hold a lock that is a folder, as Claude Code does."""
+        """Hold a lock by creating a folder, as Claude Code does."""
         deadline = time.monotonic() + _LOCK_TIMEOUT
         while True:
             try:
@@ -443,7 +443,7 @@ class Login:
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """A token is sent to one address alone."""
+    """Follows no redirects, so that a token is sent to only one address."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -454,9 +454,9 @@ def login_of(name: str, environment: Mapping[str, str] = os.environ) -> Login:
 
     Args:
         name: one of :data:`LOGINS`.
-        environment: may say where its file is, and where a token is renewed: for Codex as it is
-            said to Codex itself (``CODEX_REFRESH_TOKEN_URL_OVERRIDE``), for Claude Code in
-            ``INTERCODE_CLAUDE_TOKEN_URL``.
+        environment: may name the folder of its file and the address at which a token is renewed:
+            ``CODEX_REFRESH_TOKEN_URL_OVERRIDE``, which Codex itself reads, for Codex, and
+            ``INTERCODE_CLAUDE_TOKEN_URL`` for Claude Code.
     """
     form = LOGINS[name]
     variable = {"codex": "CODEX_REFRESH_TOKEN_URL_OVERRIDE", "claude": "INTERCODE_CLAUDE_TOKEN_URL"}
@@ -470,7 +470,7 @@ def _text(value: Any) -> str:
 
 
 def _time(value: Any, parts: int = 1) -> float:
-    """Return the seconds of a time that is given in parts of them."""
+    """Convert a time in fractions of a second (``parts`` per second) to seconds."""
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         if abs(seconds := float(value) / parts) < _MAX_TIME:
             return seconds
@@ -478,7 +478,7 @@ def _time(value: Any, parts: int = 1) -> float:
 
 
 def _end_of(token: str) -> float | None:
-    """Return when a JSON web token ends; it is not checked, which is the server's matter."""
+    """Return when a JSON web token expires; its signature is left to the server to check."""
     parts = token.split(".")
     if len(parts) != 3:
         return None
@@ -490,7 +490,7 @@ def _end_of(token: str) -> float | None:
 
 
 def _age_limit(content: Mapping[str, Any]) -> float | None:
-    """Return when Codex would renew a token, whatever its end."""
+    """Return when Codex would renew a token, whatever its expiry."""
     try:
         renewed = datetime.fromisoformat(str(content["last_refresh"])[:19])  # to the second
     except (ValueError, KeyError):

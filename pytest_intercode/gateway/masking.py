@@ -1,8 +1,8 @@
-"""What no recording holds: keys, and what names a machine or its user.
+"""Masks what no recording may contain: keys, and the names of the machine and its user.
 
-A key is known because the gateway or a variable of the environment holds it, or by its form. It is
-found with escapes of JSON, URLs and HTML in it, too, and where a stream has it in several events.
-What somebody encodes on purpose, in Base64 or backwards, cannot be found.
+A key is known because the gateway or an environment variable contains it, or because of its format.
+It is also found if it has escapes of JSON, URLs or HTML in it, or is split between several events
+of a stream. A key that is encoded on purpose, in Base64 or reversed, cannot be found.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pytest_intercode.gateway.settings import is_secret
 __all__ = ["KEY_MASK", "Masks", "has_mask", "map_texts", "matches_masked"]
 
 KEY_MASK = "intercode-masked-key"
-"""What stands for a key. It is a word to every shell, since an agent may run it in a replay."""
+"""Replaces a key. It is a plain word in every shell, as an agent may run it in a replay."""
 
 _USER_MASK, _HOST_MASK = "intercode-masked-user", "intercode-masked-host"
 _ANY_MASK = re.compile(r"intercode-masked-(?:key|user|host)")
 
-# What follows a beginning that may come back has a bound, so that a hostile text takes linear time.
+# Repetitions after a prefix that may recur are bounded, so that a hostile text takes linear time.
 _FORMS = re.compile(
     "|".join(
         (
@@ -45,9 +45,9 @@ _FORMS = re.compile(
         )
     )
 )
-_ADDRESS_PASSWORD = re.compile(r"://[^/\s:@]{0,100}:([^/\s:@]{8,200})@")  # of a database, say
+_ADDRESS_PASSWORD = re.compile(r"://[^/\s:@]{0,100}:([^/\s:@]{8,200})@")  # such as a database's
 _ESCAPES = re.compile(r"\\|%[0-9A-Fa-f]{2}|&#")
-# Names that say nothing of a machine or a person.
+# Names that do not identify a machine or a person.
 _COMMON = frozenset(
     {
         *("admin", "build", "builder", "buildbot", "centos", "debian", "docker", "fedora", "home"),
@@ -57,7 +57,7 @@ _COMMON = frozenset(
 )
 _NOTHING = re.compile(r"(?!)")
 _PLACE = ("type", "index", "output_index", "content_index", "item_id")
-"""What of an event says which text of the answer it continues."""
+"""The fields of an event that determine which text of the answer it continues."""
 
 
 class _Span(NamedTuple):
@@ -70,11 +70,11 @@ class Masks:
     """Masks keys, and names of this machine.
 
     Args:
-        secrets: keys that are known.
-        user: the name of the user of this machine, masked in paths and addresses: anywhere else it
-            may be a word.
-        host: the name of this machine; one that may be a word is masked in addresses alone.
-        forms: whether keys are known by their form, and found with escapes in them, too.
+        secrets: known keys.
+        user: the name of the user of this machine; it is masked only in paths and addresses, as it
+            may be a word elsewhere.
+        host: the name of this machine; a name that may be a word is masked only in addresses.
+        forms: whether keys are also recognized by their format, and with escapes in them.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Masks:
     def of_machine(
         cls, secrets: Iterable[str] = (), environment: Mapping[str, str] | None = None
     ) -> Masks:
-        """Return what masks the keys in the environment, too, and the names of machine and user.
+        """Return masks for the keys in the environment as well, and for machine and user names.
 
         Args:
             secrets: further keys.
@@ -113,7 +113,7 @@ class Masks:
 
     @classmethod
     def of_keys(cls, secrets: Iterable[str] = ()) -> Masks:
-        """Return what masks keys that are known, those of the environment too, and nothing else.
+        """Return masks for known keys only, including those in the environment.
 
         Args:
             secrets: further keys.
@@ -121,7 +121,7 @@ class Masks:
         return cls([*secrets, *_secrets_in(os.environ)], forms=False)
 
     def text(self, text: str) -> str:
-        """Return a text without what is masked."""
+        """Return a text, masked."""
         parts: list[str] = []
         position = 0
         for span in self._spans(text):
@@ -130,11 +130,11 @@ class Masks:
         return "".join(parts) + text[position:] if parts else text
 
     def value(self, value: Any) -> Any:
-        """Return a JSON value whose texts, the names of fields included, are masked."""
+        """Return a JSON value whose texts, including the names of fields, are masked."""
         return map_texts(value, self.text)
 
     def body(self, text: str) -> str:
-        """Return an answer in one piece, masked; one without anything to mask stays as it is."""
+        """Return an answer in one piece, masked; unchanged if there is nothing to mask."""
         try:
             document = json.loads(text)
             masked = self.value(document)
@@ -143,15 +143,15 @@ class Masks:
         return text if masked == document else json.dumps(masked)
 
     def line(self, line: str) -> str:
-        """Return a line of JSON whose texts are masked; one without a known key stays as it is."""
+        """Return a line of JSON whose texts are masked; unchanged if it has no known key."""
         if not any(json.dumps(secret)[1:-1] in line for secret in self._secrets):
             return line
         return json.dumps(self.value(json.loads(line)))
 
     def stream(self, events: Sequence[str]) -> tuple[str, ...]:
-        """Return the events of a stream, masked where a text goes over several of them, too.
+        """Return the events of a stream, masked even if a text is split between several of them.
 
-        An event in which nothing is masked stays as it is, byte for byte.
+        An event in which nothing is masked does not change by a single byte.
         """
         documents = [_data_of(event) for event in events]
         texts: dict[Any, list[_Fragment]] = {}
@@ -172,7 +172,7 @@ class Masks:
         )
 
     def _mask_fragments(self, fragments: Sequence[_Fragment]) -> Iterator[int]:
-        """Mask a text that is in several events; yield their numbers."""
+        """Mask a text that is split between several events; yield the changed events' numbers."""
         spans = self._spans("".join(fragment.text for fragment in fragments))
         start = first = 0
         for fragment in fragments if spans else ():
@@ -184,7 +184,7 @@ class Masks:
                 if span.start >= end:
                     break
                 parts.append(fragment.text[position - start : max(span.start - start, 0)])
-                if span.start >= start:  # it begins here, and the rest of it is left out
+                if span.start >= start:  # it begins in this event; its rest is only removed
                     parts.append(span.replacement)
                 position = min(span.end, end)
             if parts:
@@ -194,7 +194,7 @@ class Masks:
             start = end
 
     def _spans(self, text: str) -> list[_Span]:
-        """Return what is masked in a text, in order; no two overlap."""
+        """Return the spans to mask in a text, in order and without overlaps."""
         spans: list[_Span] = []
         for secret in self._secrets:
             start = text.find(secret)
@@ -207,12 +207,12 @@ class Masks:
         spans += (_Span(*match.span(), KEY_MASK) for match in self._forms.finditer(text))
         for pattern, mask in ((self._user, _USER_MASK), (self._host, _HOST_MASK)):
             spans += (_Span(*match.span(), mask) for match in pattern.finditer(text))
-        # Of those that begin at one place the longest first: it covers the others.
+        # Of spans with the same start, put the longest first, as it covers the others.
         spans.sort(key=lambda span: (span.start, -span.end))
         merged: list[_Span] = []
         for span in spans:
             if merged and span.start < merged[-1].end:
-                if span.end > merged[-1].end:  # what either of them covers is masked
+                if span.end > merged[-1].end:  # mask everything that either of them covers
                     merged[-1] = _Span(merged[-1].start, span.end, merged[-1].replacement)
             else:
                 merged.append(span)
@@ -220,7 +220,7 @@ class Masks:
 
 
 def _secrets_in(variables: Mapping[str, str]) -> Iterator[str]:
-    """Yield the keys that variables hold, and the passwords in their addresses."""
+    """Yield the keys in variables, and the passwords in addresses in them."""
     for name, value in variables.items():
         if variable_names_secret(name) and is_secret(value) and not value.startswith(("/", ".")):
             yield value
@@ -228,7 +228,7 @@ def _secrets_in(variables: Mapping[str, str]) -> Iterator[str]:
 
 
 def map_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a JSON value with every text of it changed, the names of fields included."""
+    """Return a JSON value with all its texts changed, including the names of fields."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, (list, tuple)):
@@ -239,7 +239,7 @@ def map_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 
 class _Fragment(NamedTuple):
-    """A text in an event of a stream: where it belongs, and where it stands."""
+    """A text in an event of a stream: the place that it belongs to, and its location."""
 
     place: Any
     number: int
@@ -264,7 +264,7 @@ def _fragments(number: int, value: Any, holder: Any, place: Any = ()) -> Iterato
 
 
 def _data_of(event: str) -> Any:
-    """Return the JSON object that an event has as its data; None if it has none."""
+    """Return the JSON object in an event's data; None if there is none."""
     lines = [line[5:] for line in event.splitlines() if line.startswith("data:")]
     try:
         data = json.loads("\n".join(lines))
@@ -274,13 +274,13 @@ def _data_of(event: str) -> Any:
 
 
 def _with_data(event: str, data: Any) -> str:
-    """Return an event with other data."""
+    """Return an event with its data replaced."""
     lines = [line for line in event.splitlines() if line and not line.startswith("data:")]
     return "\n".join([*lines, f"data: {json.dumps(data)}", "", ""])
 
 
 def _written(character: str) -> str:
-    """Return a pattern for a character as it is, and escaped in JSON, in a URL or in HTML."""
+    """Return a pattern for a character, plain or escaped in JSON, a URL or HTML."""
     code = ord(character)
     return (
         rf"(?:\\{{0,8}}{re.escape(character)}|\\{{1,8}}(?:u(?i:{code:04x})|x(?i:{code:02x}))"
@@ -289,15 +289,15 @@ def _written(character: str) -> str:
 
 
 def has_mask(text: str) -> bool:
-    """Whether something in a text was masked."""
+    """Whether a text contains a mask."""
     return _ANY_MASK.search(text) is not None
 
 
 def matches_masked(recorded: Any, current: Any) -> bool:
-    """Whether a value is the recorded one, in which a mask stands for any text.
+    """Whether a value equals the recorded one, in which a mask matches any text.
 
-    What was masked as this machine knew it, a key of the environment or a name, is not known where
-    it is replayed.
+    Some masked texts, a key in the environment or a name, were known only to the machine that
+    recorded, not to the one that replays.
     """
     if isinstance(recorded, str) and isinstance(current, str):
         return _matches_text(recorded, current)
@@ -317,7 +317,7 @@ def _matches_text(recorded: str, current: str) -> bool:
     if not current.startswith(first):
         return False
     position = len(first)
-    for part in parts[:-1]:  # the next place is the best one; nothing is tried twice
+    for part in parts[:-1]:  # the first match is always best, so no backtracking is needed
         position = current.find(part, position)
         if position < 0:
             return False

@@ -1,11 +1,11 @@
-"""List prices of a few models, which are shipped and go out of date: say their date with them.
+"""List prices of a few models. They are shipped and become outdated: always show their date.
 
-US dollars per million tokens, of the vendors' ordinary service, for requests of ordinary length.
-Not in it: surcharges for long requests (OpenAI's above 272,000 tokens), discounts for batches, and
-models of which no single price is right (``claude-haiku-5-5`` costs five times as much above
-100,000 tokens).
+Prices are in US dollars per million tokens, for the vendors' standard service and requests of
+normal length. Not included are surcharges for long requests (OpenAI's above 272,000 tokens),
+discounts for batches, and models without a single price (``claude-haiku-5-5`` costs five times as
+much above 100,000 tokens).
 
-Where they are from, as these pages were stored at the time of :data:`PRICES_DATE`:
+Sources, as these pages were stored at the time of :data:`PRICES_DATE`:
 
 - OpenAI: developers.openai.com/api/docs/models and the pages of its models, and
   developers.openai.com/api/docs/pricing
@@ -33,7 +33,7 @@ SHIPPED_PRICES: Mapping[str, Price] = {
     "gpt-6-astra": Price(10, 50, 1.00, 12.50),
     "gpt-6-sol": Price(2, 10, 0.20, 2.50),
     "gpt-6-luna": Price(0.10, 0.50, 0.01, 0.125),
-    # Anthropic; what is written to its cache is kept for five minutes.
+    # Anthropic; its cache writes are those for five minutes.
     "claude-fable-5-1": Price(10, 50, 0.25, 12.50),
     "claude-opus-5-5": Price(4, 20, 0.20, 5),
     "claude-opus-5": Price(5, 25, 0.50, 6.25),
@@ -46,15 +46,15 @@ SHIPPED_PRICES: Mapping[str, Price] = {
 }
 
 SHIPPED = "shipped"
-"""What stands for a price of the table: ``--intercode-gateway-price '*=shipped'``."""
+"""Stands for the table's price of a model: ``--intercode-gateway-price '*=shipped'``."""
 
 
 def with_shipped_prices(prices: Mapping[str, Price | str]) -> dict[str, Price]:
-    """Return prices with those of the table where the user asks for them.
+    """Return prices, with those of the table where the user asks for them.
 
     Args:
-        prices: by model; :data:`SHIPPED` for the table's, and under ``*`` for all of the table.
-            What the user gives a price for has that one.
+        prices: the prices by model; :data:`SHIPPED` for the table's price, or under ``*`` for the
+            whole table. A price that the user gives takes precedence.
 
     Raises:
         ValueError: the table does not have a model; the message names those that it has.

@@ -1,9 +1,9 @@
-"""Recorded exchanges: written as they end, and answered from without any server.
+"""Recorded exchanges: written when they end, and replayed without a server.
 
-:func:`make_row` makes what is written of an exchange, and :func:`read_row` reads it. No header is
-written, and keys are masked (:mod:`~pytest_intercode.gateway.masking`). A run's folder has them as
-``DIR/EPISODE/NNN.json``, where the number is that of the request in the episode. The one file of a
-project test is made in ``projects/``.
+:func:`make_row` converts an exchange to a row, and :func:`read_row` reads it. Headers are not
+written, and keys are masked (:mod:`~pytest_intercode.gateway.masking`). In a run's folder, the
+files are ``DIR/EPISODE/NNN.json``, where the number is that of the request in the episode. The
+single file of a project test is written by ``projects/``.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 _MAX_NAME_LENGTH = 80  # characters of a folder's name
 _FILE = re.compile(r"\d{3,9}\.json")
 _MAX_FILE_SIZE = 256 * 1024 * 1024  # bytes of a recording's file
-_TOKEN = "<token>"  # stands for that of the session
+_TOKEN = "<token>"  # replaces the session's token
 _TYPES = ("application/json", "text/event-stream")
 
 
 @dataclass(frozen=True)
 class RecordedAnswer:
-    """An answer as it was.
+    """A raw answer.
 
     Attributes:
         status: the HTTP status.
         content_type: its media type.
-        pieces: the body; of a stream, its events one by one.
+        pieces: the body; for a stream, its individual events.
         complete: False if it broke off.
     """
 
@@ -78,7 +78,7 @@ class NotRecorded(Exception):
 
 
 def folder_of(root: Path, key: str) -> Path:
-    """Return the folder of an episode, whatever its name is made of."""
+    """Return the folder of an episode, whatever characters its key contains."""
     name = _NAME.sub("-", key).strip("-.")[:_MAX_NAME_LENGTH]
     if name != key or not name:
         name = (
@@ -90,14 +90,14 @@ def folder_of(root: Path, key: str) -> Path:
 def make_row(
     route: Route, request: Mapping[str, Any], token: str, recorded: RecordedAnswer, masks: Masks
 ) -> dict[str, Any]:
-    """Return what is written of an exchange, as JSON values.
+    """Return the row that is written for an exchange, as JSON values.
 
     Args:
-        route: what was asked.
+        route: the route of the request.
         request: the parsed body.
-        token: of the session, which is masked.
+        token: the session's token, which is masked.
         recorded: the answer.
-        masks: what else is masked.
+        masks: masks everything else.
     """
     pieces = recorded.pieces
     if recorded.content_type == "text/event-stream":
@@ -117,10 +117,10 @@ def make_row(
 
 
 class Recorder(ABC):
-    """Takes the exchanges of one episode.
+    """Records the exchanges of one episode.
 
     Args:
-        masks: what no recording holds.
+        masks: masks what no recording may contain.
     """
 
     def __init__(self, masks: Masks) -> None:
@@ -128,16 +128,16 @@ class Recorder(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Forget what there is of the episode: it begins, for the first time or again."""
+        """Discard earlier exchanges: the episode starts, for the first time or again."""
 
     @abstractmethod
     def write(self, number: int, row: dict[str, Any], answer: Mapping[str, Any] | None) -> None:
-        """Keep one exchange; called from threads, for one at a time or for several.
+        """Keep one exchange; called from threads, possibly simultaneously.
 
         Args:
-            number: of the request in its session, from 1.
-            row: what :func:`make_row` has made of it.
-            answer: the parsed answer, put together if it was streamed; None if it is none.
+            number: the number of the request in its session, from 1.
+            row: the result of :func:`make_row`.
+            answer: the parsed answer, assembled if it was streamed; None if it is not an object.
 
         Raises:
             OSError: it cannot be written.
@@ -145,11 +145,11 @@ class Recorder(ABC):
 
 
 class FolderRecorder(Recorder):
-    """Writes a file for each exchange; those of an earlier run of it go with the first one.
+    """Writes a file per exchange; the first one replaces those of an earlier run of the episode.
 
     Args:
         root: the folder of the run's recordings.
-        key: names the episode.
+        key: identifies the episode.
         masks: as for every recorder.
 
     Raises:
@@ -171,7 +171,7 @@ class FolderRecorder(Recorder):
             ) from None
 
     def begin(self) -> None:
-        """Do nothing: the first exchange removes those of earlier episodes."""
+        """Do nothing: the first exchange removes earlier ones."""
 
     def write(self, number: int, row: dict[str, Any], answer: Mapping[str, Any] | None) -> None:
         """Write a file."""
@@ -183,11 +183,11 @@ class FolderRecorder(Recorder):
             "answer": self.masks.value(answer),
         }
         path_of = self._folder / f"{number:03}.json"
-        # A name that nobody knows beforehand, so that it leads nowhere.
+        # An unpredictable name, so that nobody can put a link there beforehand.
         temporary = self._folder / f".{token_hex(8)}"
         with temporary.open("x", encoding="ascii") as file:
             file.write(json.dumps(row, indent=1, ensure_ascii=True))
-        with self._lock:  # or a second one may have its place before what was there goes
+        with self._lock:  # remove earlier files before any new file gets its name
             while self._earlier:
                 self._earlier.pop().unlink(missing_ok=True)
         temporary.replace(path_of)
@@ -198,10 +198,10 @@ class RecordedExchange:
     """A recorded exchange.
 
     Attributes:
-        method: of its route.
-        path: of its route.
-        model: the model that was asked; empty where a request names none.
-        digest: of the canonical request.
+        method: the method of its route.
+        path: the path of its route.
+        model: the requested model; empty if a request names none.
+        digest: the digest of the canonical request.
         content: the canonical request.
         recorded: the answer.
     """
@@ -215,12 +215,12 @@ class RecordedExchange:
 
     @cached_property
     def loose_digest(self) -> str:
-        """The digest of the canonical request in which the order of lines does not matter."""
+        """The digest of the canonical request without the order of its lines."""
         return digest(self.method, self.path, without_order(self.content))
 
     @cached_property
     def has_mask(self) -> bool:
-        """Whether something of the request was masked."""
+        """Whether something in the request was masked."""
         return has_mask(json.dumps(self.content))
 
 
@@ -229,9 +229,9 @@ class Replayer:
 
     Args:
         exchanges: the recording.
-        where: names the episode and the recording, for messages.
-        masks: what is masked in requests before they are compared with the recorded ones.
-        remedy: what a message on a request that was not recorded ends with.
+        where: a description of the episode and the recording, for messages.
+        masks: masks requests before they are compared with the recorded ones.
+        remedy: the end of messages about requests that are not recorded.
     """
 
     def __init__(
@@ -244,15 +244,15 @@ class Replayer:
         self.begin()
 
     def begin(self) -> None:
-        """Answer from the beginning: the episode begins, for the first time or again."""
+        """Restart at the beginning: the episode starts, for the first time or again."""
         self._used: set[int] = set()
-        # Each request repeats the texts of those before it.
+        # Cache results, as each request repeats the texts of earlier ones.
         masks = self._masks
         self._clean = lru_cache(None)(lambda text, token: masks.text(text.replace(token, _TOKEN)))
         self._mask = lru_cache(None)(mask_text)
 
     def answer(self, route: Route, request: Mapping[str, Any], token: str) -> RecordedAnswer:
-        """Return the answer to a request: the first that is not used up of those to its like.
+        """Return the first unused answer to an equivalent recorded request.
 
         Raises:
             NotRecorded: there is none.
@@ -273,7 +273,7 @@ class Replayer:
         raise NotRecorded(f"{description}: {mismatch}{self._remedy}")
 
     def _find(self, method: str, path: str, content: Any, request_digest: str) -> list[int]:
-        """Return the recorded requests that are the same: exactly, else but for order or masks."""
+        """Return the equal recorded requests, or those that differ only in line order or masks."""
         numbers = range(len(self._exchanges))
         alike = [n for n in numbers if self._exchanges[n].digest == request_digest]
         if alike:
@@ -302,7 +302,7 @@ class Replayer:
         ]
         if not unused:
             return "the recording has no further request of this route"
-        # Those for a title or a summary have other tools, and would say nothing of the difference.
+        # Requests for a title or a summary have other tools: comparing with them is of no use.
         alike_tools = [
             exchange for exchange in unused if exchange.content.get("tools") == content.get("tools")
         ]
@@ -310,12 +310,12 @@ class Replayer:
 
 
 def folder_replayer(root: Path, key: str, masks: Masks) -> Replayer:
-    """Return what answers from a run's folder of recordings.
+    """Return a replayer for a run's folder of recordings.
 
     Args:
         root: the folder.
-        key: names the episode.
-        masks: what is masked in requests.
+        key: identifies the episode.
+        masks: masks requests.
 
     Raises:
         ConfigurationError: a file is not a recording.
@@ -331,7 +331,7 @@ def folder_replayer(root: Path, key: str, masks: Masks) -> Replayer:
 
 def _read_file(path: Path) -> RecordedExchange:
     try:
-        if not stat.S_ISREG(path.lstat().st_mode):  # a recording may come from anybody
+        if not stat.S_ISREG(path.lstat().st_mode):  # recordings are not trusted
             raise ValueError("it is not a regular file")
         data = read_bounded(path, _MAX_FILE_SIZE)
         if data is None:
@@ -347,14 +347,14 @@ def _read_file(path: Path) -> RecordedExchange:
 
 
 def read_row(row: Any, mask: Callable[[str], str] = mask_text) -> RecordedExchange:
-    """Return the exchange of a row as :func:`make_row` makes it.
+    """Return the exchange of a row that :func:`make_row` made.
 
     Args:
         row: the row.
-        mask: :func:`mask_text`, or one that remembers its results.
+        mask: :func:`mask_text`, or a version of it that caches its results.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError, RecursionError: it is none.
+        ValueError, KeyError, TypeError, AttributeError, RecursionError: it is not such a row.
     """
     status, pieces = row["status"], row["pieces"]
     whole = isinstance(status, int) and not isinstance(status, bool)
@@ -375,13 +375,13 @@ def read_row(row: Any, mask: Callable[[str], str] = mask_text) -> RecordedExchan
 
 @dataclass(frozen=True)
 class EpisodeRecording:
-    """What records or replays one episode; None for what the run's settings say."""
+    """The recorder or the replayer of one episode; neither if both are None."""
 
     recorder: Recorder | None = None
     replayer: Replayer | None = None
 
     def begin(self) -> None:
-        """Begin with the first exchange, for the first time or again."""
+        """Start with the first exchange, for the first time or again."""
         if self.recorder is not None:
             self.recorder.begin()
         if self.replayer is not None:

@@ -1,6 +1,6 @@
-"""The way of an answer from the real server to the client: in one piece, or event by event.
+"""Passes an answer from the real server to the client, in one piece or event by event.
 
-What a server sends is metered before the client can know that it is over; a key in it is masked.
+An answer is metered before the client can know that it is complete; keys in it are masked.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from pytest_intercode.gateway.upstream import STREAM, Answer, Upstream, Upstream
 __all__ = ["relay"]
 
 _MAX_ANSWER_SIZE = 64 * 1024 * 1024  # bytes of an answer in one piece
-_UNREAD_TIMEOUT = 600.0  # seconds that a stream is read after its client has gone, as models think
-_MAX_UNREAD_SIZE = 64 * 1024 * 1024  # bytes of it that are read after that
-_FINAL = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 422})  # nothing changes by trying again
+_UNREAD_TIMEOUT = 600.0  # seconds to read a stream after its client has gone; models may think long
+_MAX_UNREAD_SIZE = 64 * 1024 * 1024  # bytes of a stream to read after its client has gone
+_FINAL = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 422})  # a retry would not help
 
 
 async def relay(
@@ -41,7 +41,7 @@ async def relay(
     """Pass an answer on, meter it, and record it.
 
     Raises:
-        UpstreamError: it is not an answer of its API, and nothing of it was sent on.
+        UpstreamError: it is not an answer of its API, and nothing was sent to the client.
     """
     if answer.status == 200 and answer.content_type in (STREAM, FRAMES):
         return await _relay_stream(request, call, answer, upstream)
@@ -49,14 +49,14 @@ async def relay(
 
 
 async def _relay_body(call: Call, answer: Answer, upstream: Upstream) -> web.StreamResponse:
-    """Pass an answer on that is in one piece."""
+    """Pass on an answer that comes in one piece."""
     data = bytearray()
     async for piece in answer.pieces:
         data += piece
         if len(data) > _MAX_ANSWER_SIZE:
             raise UpstreamError("the answer has more than 64 MiB", unpaid=answer.status != 200)
     status, server = answer.status, call.server
-    raw = upstream.mask(bytes(data))  # before it is parsed: records show what was said
+    raw = upstream.mask(bytes(data))  # mask before parsing, as the parsed answer is recorded
     content = parse_object(raw)
     if 300 <= status < 400:
         raise UpstreamError(f"{server} redirects, which is not followed", unpaid=True)
@@ -87,10 +87,10 @@ async def _relay_body(call: Call, answer: Answer, upstream: Upstream) -> web.Str
 async def _relay_stream(
     request: web.BaseRequest, call: Call, answer: Answer, upstream: Upstream
 ) -> web.StreamResponse:
-    """Pass a stream on, event by event as they come.
+    """Pass on a stream, event by event as they arrive.
 
-    One whose client has gone is read to its end, as a request that still runs: it costs what it
-    costs, and only its end says how much. The end of the session ends it, like all that runs.
+    A stream whose client has gone is read to its end, as a running request: it must be paid for,
+    and only its end says how much it costs. The end of the session ends it, like all requests.
     """
     stream = _Stream(call, answer.content_type, upstream)
     client = _Client(request, answer, framing_of(call.target.framing))
@@ -116,11 +116,11 @@ async def _relay_stream(
             await stream.settle(complete=False)
             if isinstance(error, StreamBroken):
                 raise UpstreamError(str(error)) from None
-            raise  # an error of the connection: in the words of the one who opened it
+            raise  # Upstream.open() describes errors of the connection
         message = error.message if isinstance(error, UpstreamError) else cause(error)
         call.session.note(f"the stream of the server broke off: {message}")
     except asyncio.CancelledError:
-        # The client may have all that it needs, and have ended the episode since.
+        # The client may already have a complete answer, and have ended the episode after it.
         complete = stream.is_answered if client.gone else stream.has_ended
         await stream.settle(complete=complete)
         if complete:
@@ -133,11 +133,11 @@ async def _relay_stream(
 
 
 class _Stream:
-    """A streamed answer on its way: split into events, metered, recorded, and held back.
+    """A streamed answer in transit: splits it into events, meters, records, and delays them.
 
     Args:
         call: the request that it answers.
-        content_type: of the stream.
+        content_type: the media type of the stream.
         upstream: masks its own key in each event.
     """
 
@@ -146,27 +146,27 @@ class _Stream:
         self._parts = assembler(call.api) if call.api is not None else None
         self._splitter = (FrameSplitter if content_type == FRAMES else Splitter)(upstream.mask)
         self._pieces: list[bytes] = []  # as the server sent them, for a recording
-        self._held_events: list[Event] = []  # until the answer is over, and metered
+        self._held_events: list[Event] = []  # delayed until the answer is complete and metered
 
     @property
     def is_metered(self) -> bool:
-        """Whether its API is one whose answers are understood."""
+        """Whether its API is one whose answers can be parsed."""
         return self._parts is not None
 
     @property
     def has_ended(self) -> bool:
-        """Whether the event that ends the answer was there."""
+        """Whether the event that ends the answer was received."""
         return self._parts is not None and self._parts.complete
 
     @property
     def is_answered(self) -> bool:
-        """Whether the answer is whole, be it without the event that should end it."""
+        """Whether the answer is complete, even if the event that should end it is missing."""
         return self.has_ended or (self._parts is not None and _is_finished(self._parts.answer()))
 
     async def feed(self, piece: bytes) -> list[Event]:
-        """Return the events that the client may have now.
+        """Return the events that the client may get now.
 
-        An answer that is over is metered first: the client's next request may not be earlier.
+        A complete answer is metered first, so that the client's next request cannot come earlier.
 
         Raises:
             StreamBroken: it is not such a stream.
@@ -191,7 +191,7 @@ class _Stream:
         return events
 
     def rest(self) -> list[Event]:
-        """Return what the client has not had when nothing follows."""
+        """Return the events that the client has not received yet, at the end of the stream."""
         remainder = self._splitter.rest()
         if remainder:
             self._pieces.append(remainder)
@@ -199,7 +199,7 @@ class _Stream:
         return self._held_events
 
     async def settle(self, *, complete: bool = True) -> None:
-        """Meter the answer, where it is one that costs."""
+        """Meter the answer if it is one that costs tokens."""
         parts = self._parts
         if parts is not None:
             usage, length = parts.usage, parts.length
@@ -213,11 +213,11 @@ class _Stream:
 
 
 class _Client:
-    """The client's side of a stream; its head goes out with the first event.
+    """The client's side of a stream; the headers are sent with the first event.
 
     Attributes:
-        started: something was sent.
-        gone: the client closed its connection in the middle of the answer.
+        started: whether something was sent.
+        gone: whether the client closed its connection in the middle of the answer.
     """
 
     def __init__(self, request: web.BaseRequest, answer: Answer, framing: Framing) -> None:
@@ -236,7 +236,7 @@ class _Client:
         self._unread_end = 0.0  # the loop's time
 
     async def write(self, events: Sequence[Event]) -> None:
-        """Send events at once, if there are any; nothing to a client that has gone."""
+        """Send events in one write; do nothing if there are none or the client has gone."""
         if self.gone or not events:
             return
         data = b"".join(map(self._framing.encode, events))
@@ -250,10 +250,10 @@ class _Client:
             self._unread_end = asyncio.get_running_loop().time() + _UNREAD_TIMEOUT
 
     def gives_up(self, size: int) -> bool:
-        """Return whether the client has gone, and enough was read without it.
+        """Return whether the client has gone and enough was read since then.
 
         Args:
-            size: of what comes next, in bytes.
+            size: the size of the next piece, in bytes.
         """
         if not self.gone:
             return False
@@ -262,7 +262,7 @@ class _Client:
         return late or self._unread_size > _MAX_UNREAD_SIZE
 
     async def end(self, complete: bool) -> web.StreamResponse:
-        """End the stream; one that broke off breaks off for the client, too."""
+        """End the stream; a stream that broke off also breaks off for the client."""
         try:
             if not self.started:
                 self.started = True
@@ -283,7 +283,7 @@ class _Client:
 
 
 def _is_finished(answer: Mapping[str, Any]) -> bool:
-    """Whether an answer is whole, though the event that should end it is missing."""
+    """Whether an answer is complete although the event that should end it is missing."""
     choices = answer.get("choices")
     if isinstance(choices, list):
         return bool(choices) and all(choice.get("finish_reason") for choice in choices)
@@ -298,7 +298,7 @@ def _has_ended(candidate: Mapping[str, Any]) -> bool:
 
 
 def _without_tokens(event: Event, call: Call) -> Event | None:
-    """Return an event as the client is to see it, once its tokens are read; None for nothing."""
+    """Read an event's tokens; return the event without them, or None if nothing remains."""
     if call.reader is None or event.data is None:
         return event
     data = call.reader.take(event.data)

@@ -1,6 +1,7 @@
-"""What a client sends: its token, its body, whether it may be served, and errors in its own words.
+"""A client's request: its token, its body, whether it may be served, and errors in its format.
 
-A body is parsed here and written again for the real server: it can mean only what was checked.
+A body is parsed here and serialized again for the real server, so that it can mean only what was
+checked.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ __all__ = [
 ]
 
 MAX_BODY_SIZE = 50 * 1024 * 1024
-"""Bytes that a request's body may have."""
+"""The most bytes that a request's body may have."""
 
-_MAX_PARTS = 2_000_000  # characters that may begin a part of a body, which takes memory
+_MAX_PARTS = 2_000_000  # characters that can start a part of a body; each part takes memory
 _BODY_TIMEOUT = 60.0  # seconds that a body may pause
 _SIGNED = re.compile(r"\s*Credential=([^/,\s]+)/")
 _KEY_HEADERS = ("x-api-key", "x-goog-api-key", "api-key")
-_NAME = re.compile(r"[\w.:-]{1,60}", re.ASCII)  # what is written as the value of an option
+_NAME = re.compile(r"[\w.:-]{1,60}", re.ASCII)  # a name that can be the value of an option
 
 
 class RefusedRequest(Exception):
@@ -40,9 +41,9 @@ class RefusedRequest(Exception):
 
     Args:
         status: the HTTP status.
-        message: for the client.
-        code: the same for programs.
-        note: whether it is a matter for the episode's log.
+        message: the message for the client.
+        code: the error code, for programs.
+        note: whether to note it in the episode's log.
     """
 
     def __init__(self, status: int, message: str, code: str, *, note: bool = True) -> None:
@@ -51,23 +52,23 @@ class RefusedRequest(Exception):
 
 
 def digest_of(token: str) -> bytes:
-    """Return what tokens are looked up by, so that no comparison shows how far one is right."""
+    """Return the digest by which a token is looked up, so that lookups leak no timing about it."""
     return hashlib.sha256(token.encode("utf-8", "replace")).digest()
 
 
 def tokens_of(request: web.BaseRequest) -> list[bytes]:
-    """Return the digests of the tokens that a request has, in the places that clients use."""
+    """Return the digests of a request's tokens, from all headers that clients use for them."""
     tokens = [request.headers.get(name, "") for name in _KEY_HEADERS]
     scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         tokens.append(bearer.strip())
-    elif match := _SIGNED.match(bearer):  # the token is the id of the client's key
+    elif match := _SIGNED.match(bearer):  # the token is the client's access key id
         tokens.append(match[1])
     return [digest_of(token) for token in tokens if token]
 
 
 def vendor_of(request: web.BaseRequest, route: Route | None) -> str:
-    """Return the vendor whose client has sent a request."""
+    """Return the vendor whose client sent a request."""
     if route is not None and route.vendor:
         return route.vendor
     headers = request.headers
@@ -92,7 +93,7 @@ async def read_body(request: web.BaseRequest) -> bytes:
         raise RefusedRequest(408, "the request's body did not come", "timeout") from None
     except RefusedRequest:
         raise
-    except Exception as error:  # a body that is not encoded as it says
+    except Exception as error:  # the body is not encoded as its headers say
         raise RefusedRequest(
             400, f"the request's body cannot be read: {type(error).__name__}", "invalid_request"
         ) from None
@@ -100,8 +101,8 @@ async def read_body(request: web.BaseRequest) -> bytes:
 
 
 def parse_body(data: bytes) -> dict[str, Any]:
-    """Return the body of a request as what will be sent on."""
-    # Before it is parsed, as what takes memory are the objects that this makes.
+    """Parse the body of a request."""
+    # Check this before parsing, as it is the parsed objects that take memory.
     if sum(map(data.count, (b",", b"[", b"{"))) > _MAX_PARTS:
         raise RefusedRequest(413, "the request's body has too many parts", "request_too_large")
 
@@ -127,10 +128,10 @@ def parse_body(data: bytes) -> dict[str, Any]:
 
 
 def write_body(body: Mapping[str, Any]) -> bytes:
-    """Return a body as it is sent: written again, so that it can mean but what was checked."""
+    """Serialize a body for sending, so that it can mean only what was checked."""
     try:
         text = json.dumps(body, separators=(",", ":"), allow_nan=False)
-    except (ValueError, RecursionError):  # a number beyond all others
+    except (ValueError, RecursionError):  # ValueError: a number that was parsed as infinity
         raise RefusedRequest(
             400, "the request's body cannot be sent as JSON", "invalid_request"
         ) from None
@@ -140,13 +141,13 @@ def write_body(body: Mapping[str, Any]) -> bytes:
 def check_body(
     settings: GatewaySettings, target: Target, body: Mapping[str, Any], answers: Container[str]
 ) -> None:
-    """Refuse a request that asks for what is not allowed.
+    """Refuse a request that asks for something that is not allowed.
 
     Args:
-        settings: the gateway's.
-        target: what is asked.
-        body: the parsed body, with what the path says.
-        answers: ids of what was answered in the same episode.
+        settings: the gateway's settings.
+        target: the target of the request.
+        body: the parsed body, with the fields that the path determines.
+        answers: the ids of answers, and of parts of them, in the same episode.
     """
     route = target.route
     if route.method != "POST":
@@ -189,7 +190,7 @@ def error_answer(
     code: str,
     final: bool = True,
 ) -> web.Response:
-    """Return an error in the words of the client's vendor."""
+    """Return an error in the format of the client's vendor."""
     headers = {"x-should-retry": "false"} if final and status != 429 else {}
     vendor = vendor_of(request, route)
     if vendor == "bedrock":

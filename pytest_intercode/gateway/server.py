@@ -1,13 +1,13 @@
-"""The HTTP server of a gateway: listening, whose a connection is, and what waits for its turn.
+"""The HTTP server of a gateway: listens, assigns connections to sessions, and queues requests.
 
-A request is served if it has the token of a session, is one of the routes, and asks for nothing
-that is refused. It then goes to the one address that is configured for its route, with a body that
-is written again from what was checked and with headers of its own. The path, the host and the
-credentials that a client sends lead nowhere.
+A request is served if it has the token of a session, matches a route, and asks for nothing that is
+refused. It then goes to the one address that is configured for its route, with a body that is
+serialized again from the checked one, and with our own headers. The path, the host and the
+credentials that a client sends have no effect on where it goes.
 
-Everything is on one event loop. ``request`` reads what a client sends, ``upstream`` asks the real
-server, ``relay`` passes the answer on, and ``call`` meters it. This imports aiohttp, so it is
-imported only when a session is opened.
+Everything runs on one event loop. ``request`` reads the client's request, ``upstream`` asks the
+real server, ``relay`` passes the answer on, and ``call`` meters it. This module imports aiohttp, so
+it is imported only when a session is opened.
 """
 
 from __future__ import annotations
@@ -57,21 +57,21 @@ from pytest_intercode.system.platform import peer_network
 __all__ = ["Server"]
 
 _THREADS = "intercode-gateway"
-_LARGE_BODY = 4 * 1024 * 1024  # bytes from which a body is one of the few that are read at a time
-_MAX_LARGE_BODIES = 2  # of a session that are read at once
-_MAX_RUNNING = 16  # requests of a session that run at once
+_LARGE_BODY = 4 * 1024 * 1024  # bytes; only a few bodies of this size are read simultaneously
+_MAX_LARGE_BODIES = 2  # of a session that are read simultaneously
+_MAX_RUNNING = 16  # requests of a session that run simultaneously
 _MAX_WAITING = 128  # requests of a session that wait for their turn
 _MAX_CONNECTIONS = 512  # of one listener
 _FIRST_REQUEST_TIMEOUT = 30.0  # seconds until a connection has sent its first request
 _KEEPALIVE_TIMEOUT = 75.0  # seconds that a connection is kept between requests
 
 _log = logging.getLogger("pytest_intercode.gateway")
-_log.disabled = True  # what clients send is not a matter of the user's logs
+_log.disabled = True  # errors that clients cause do not belong in the user's logs
 
 
 @dataclass(eq=False)
 class _State:
-    """What the server knows of a session."""
+    """The server's state of a session."""
 
     session: Session
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_RUNNING))
@@ -85,9 +85,9 @@ class _State:
 
 @dataclass(eq=False)
 class _Connection:
-    """A connection: whose it is, where that is known, and whether a request has come.
+    """A connection: its session, if that is known, and whether it has sent a request.
 
-    ``peer`` is the network namespace of who has opened it, 0 where that is not known.
+    ``peer`` is the network namespace of the process that opened it, 0 if that is not known.
     """
 
     owner: _State | None
@@ -97,10 +97,10 @@ class _Connection:
 
 
 class Server:
-    """The server; everything but the constructor runs on the event loop.
+    """The server; everything except the constructor runs on the event loop.
 
     Args:
-        settings: the gateway's.
+        settings: the gateway's settings.
 
     Attributes:
         upstream: the real servers.
@@ -128,14 +128,14 @@ class Server:
             self._handle, access_log=None, keepalive_timeout=_KEEPALIVE_TIMEOUT, logger=_log
         )
         self.upstream.start()
-        # With the protocol named, asyncio sends at once; else answers may take 40 ms longer.
+        # With the protocol given, asyncio disables Nagle's algorithm, which may delay by 40 ms.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
         self._listener = await loop.create_server(self._factory(None), sock=listener, backlog=256)
         return int(listener.getsockname()[1])
 
     async def stop(self) -> None:
-        """Cancel what runs, and close everything."""
+        """Cancel running requests, and close everything."""
         if self._listener is not None:
             self._listener.close()
         for state in list(self._states.values()):
@@ -146,7 +146,7 @@ class Server:
         self._pool.shutdown(wait=True)
 
     async def add(self, session: Session, path: Path | None) -> None:
-        """Serve a session, also on a Unix socket of its own.
+        """Serve a session, on its own Unix socket as well if it has a path for one.
 
         Raises:
             OSError: it cannot listen there.
@@ -158,11 +158,11 @@ class Server:
             state.listener = await loop.create_unix_server(
                 self._factory(state), path=path, backlog=256
             )
-            path.chmod(0o666)  # sandboxes have accounts of their own
+            path.chmod(0o666)  # sandboxes have their own accounts
         self._states[digest_of(session.token)] = state
 
     async def remove(self, session: Session) -> None:
-        """End a session; its token stays known, and is refused with the words that stop clients."""
+        """End a session; remember its token, to refuse it with the status that stops clients."""
         session.end("the episode is over")
         token = digest_of(session.token)
         state = self._states.pop(token, None)
@@ -174,7 +174,7 @@ class Server:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*state.writes, return_exceptions=True)  # a cancel ends none of them
+        await asyncio.gather(*state.writes, return_exceptions=True)  # cancelling does not stop them
         if state.listener is not None:
             state.listener.close()
             state.listener = None
@@ -193,7 +193,7 @@ class Server:
             assert self._http is not None
             connections = self._connections
             opened = loop.time()
-            # It has no transport yet in its first moments, and none any more at its end.
+            # A connection has no transport in its first moments, nor after its end.
             for entry in [entry for entry in connections if entry.transport is None]:
                 if opened - connections[entry].opened > 1.0:
                     del connections[entry]
@@ -208,7 +208,7 @@ class Server:
                     protocol.transport.abort()
 
             def identify() -> None:
-                # A sandbox may find the sockets of others, and is to take no connection of theirs.
+                # A sandbox may find the sockets of others, and must not use up their connections.
                 if protocol.transport is None:
                     return
                 peer = peer_network(protocol.transport.get_extra_info("socket"))
@@ -222,7 +222,7 @@ class Server:
                     protocol.transport.abort()
 
             loop.call_later(_FIRST_REQUEST_TIMEOUT, check)
-            if owner is not None:  # its transport is there once what is scheduled by now is done
+            if owner is not None:  # the transport exists once the callbacks already scheduled ran
                 loop.call_soon(loop.call_soon, identify)
             return cast(asyncio.BaseProtocol, protocol)
 
@@ -276,7 +276,7 @@ class Server:
             return error_answer(
                 request, route, failed.status, failed.message, "upstream_error", final=False
             )
-        except Exception as error:  # ours, and a client must not wait forever for it
+        except Exception as error:  # our own error; a client must not wait forever because of it
             line = f"{request.method} {request.raw_path:.120}: {type(error).__name__}: {error}"
             state.session.note(f"the gateway failed at {line}")
             return error_answer(
@@ -292,7 +292,7 @@ class Server:
         if target is None:
             path = request.raw_path.partition("?")[0]
             if "upgrade" in request.headers and find_target("POST", path):
-                # A client that would rather have a WebSocket falls back at once.
+                # A client that prefers a WebSocket then falls back immediately.
                 raise RefusedRequest(
                     426, "there is no WebSocket here; use POST", "upgrade", note=False
                 )
@@ -307,7 +307,7 @@ class Server:
         finally:
             state.waiting -= 1
         try:
-            await _check_open(request, target, session)  # it may be used up while this waited
+            await _check_open(request, target, session)  # a budget may be used up in the meantime
             size = request.content_length or _LARGE_BODY
             is_large = route.method == "POST" and size >= _LARGE_BODY
             async with state.large if is_large else contextlib.nullcontext():
@@ -335,11 +335,11 @@ class Server:
         state: _State,
         body: dict[str, Any],
     ) -> web.StreamResponse:
-        """Get the answer, and pass it on."""
+        """Get the answer and pass it on."""
         server = self._settings.tokens if state.session.keep is not None else None
         server_body, hide = _upstream_body(target, body, server)
         number, payload = state.session.begin(), write_body(server_body)
-        # What is replayed may have been recorded with tokens.
+        # A replayed answer may have been recorded with tokens.
         may_have_tokens = server is not None or state.session.replayer is not None
         call = Call(
             *(state.session, target, vendor, self.upstream.name(vendor), number),
@@ -352,7 +352,7 @@ class Server:
             async with self._open(request, call, payload) as answer:
                 return await relay(request, call, answer, self.upstream)
         except (asyncio.CancelledError, UpstreamError) as ended:
-            # The session ends, or the server has not finished what it took: that is paid for.
+            # The session ends, or the server did not finish an accepted request, which costs.
             if not (isinstance(ended, UpstreamError) and ended.unpaid):
                 await call.settle(200, {}, None, complete=False)
             raise
@@ -361,7 +361,7 @@ class Server:
     async def _open(
         self, request: web.BaseRequest, call: Call, payload: bytes
     ) -> AsyncIterator[Answer]:
-        """Send a request to the real server, or look its answer up in the recording."""
+        """Send a request to the real server, or look up its answer in the recording."""
         session, target, vendor = call.session, call.target, call.vendor
         route, posts = target.route, target.route.method == "POST"
         if session.replayer is not None:
@@ -399,26 +399,26 @@ class Server:
 
 
 class _Full(asyncio.Protocol):
-    """A connection too many."""
+    """Aborts a connection that exceeds the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         cast(asyncio.Transport, transport).abort()
 
 
 def _has_tokens(target: Target) -> bool:
-    """Whether a server may give token ids with the answers of a route."""
+    """Whether a server may return token ids with the answers of a route."""
     return target.route.vendor == "openai" and target.route.api == "chat"
 
 
 def _upstream_body(
     target: Target, body: Mapping[str, Any], server: TokenServer | None
 ) -> tuple[dict[str, Any], bool]:
-    """Return what is sent of a body, and whether it asks for a usage that the client did not.
+    """Return the body to send, and whether it asks for a usage that the client did not ask for.
 
     Args:
-        target: what is asked.
-        body: as the client sent it.
-        server: who is asked for token ids; None for nobody.
+        target: the target of the request.
+        body: the client's body.
+        server: the kind of server that is asked for token ids; None for none.
     """
     upstream_body = target.upstream_body(body)
     if server is not None and _has_tokens(target):
@@ -432,7 +432,7 @@ def _upstream_body(
 
 
 def _check_configured(settings: GatewaySettings, route: Route, vendor: str) -> None:
-    """Refuse a request that no server is set up for."""
+    """Refuse a request for which no server is configured."""
     login = settings.login_vendors.get(vendor)
     message = ""
     if vendor == "vertex" and not settings.account:
@@ -446,9 +446,9 @@ def _check_configured(settings: GatewaySettings, route: Route, vendor: str) -> N
 
 
 async def _check_open(request: web.BaseRequest, target: Target, session: Session) -> None:
-    """Refuse a request of a session that serves no more.
+    """Refuse a request if its session serves no more requests.
 
-    The first one is kept: it has the results of the last calls of tools.
+    The first refused request is kept, as it has the results of the last tool calls.
     """
     reason = session.refusal_reason()
     if not reason:

@@ -1,4 +1,4 @@
-"""A session: what one episode may do through the gateway, and what it did."""
+"""A session: the access of one episode to the gateway, and the record of its use."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pytest_intercode.system.connections import without_proxy
 __all__ = ["HIDDEN", "KeepTokens", "Session"]
 
 KeepTokens: TypeAlias = Callable[[str, Mapping[str, Any], AnswerTokens], int]
-"""Keeps the tokens of a request: the model, the body as it was sent, and those of its answer;
-returns their number."""
+"""Keeps the tokens of a request: takes the model, the body as it was sent, and the answer's tokens;
+returns the number of the request."""
 
 HIDDEN = (
     *("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "CLAUDE_CODE_OAUTH_TOKEN"),
@@ -32,26 +32,26 @@ HIDDEN = (
     *("GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"),  # with these a client needs a login
     *("AZURE_OPENAI_AD_TOKEN", "AWS_BEARER_TOKEN_BEDROCK"),
 )
-"""Variables by which a client would reach a model past the gateway, or with other keys."""
+"""Variables with which a client would bypass the gateway, or use other keys."""
 
-_RECOVERY_TIMEOUT = 10.0  # seconds in which a server that cannot be reached may come back
+_RECOVERY_TIMEOUT = 10.0  # seconds in which a server that cannot be reached may recover
 _MAX_REFUSALS = 100  # lines that are kept
 _MAX_REFUSAL_LENGTH = 300  # characters
-_MAX_KEPT_SIZE = 128 * 1024 * 1024  # bytes of different messages that a session keeps, about
-_PART_SIZE = 60  # bytes that a part of a message takes in memory, next to its text
+_MAX_KEPT_SIZE = 128 * 1024 * 1024  # approximate bytes of distinct messages that a session keeps
+_PART_SIZE = 60  # bytes that a part of a message takes in memory, in addition to its text
 _LISTS = ("messages", "input", "tools", "system", "contents")
 
 
 class Session:
-    """One episode's way to the models; made by :meth:`Gateway.open`, and safe to use from threads.
+    """One episode's access to models; created by :meth:`Gateway.open`, and thread-safe.
 
     Attributes:
-        token: what the client sends instead of a key; it chooses the session.
-        failure: why the episode cannot be metered or replayed, in one line; empty while it can.
-        exhausted: which budget is used up; empty while none is.
-        misconfiguration: why the run's settings and its server do not go together, in one line;
-            that is not the agent's fault. Empty while they do.
-        keep: keeps the tokens of each answer; None where they are not asked for.
+        token: the token that the client sends instead of a key; it selects the session.
+        failure: why the episode cannot be metered or replayed, in one line; empty if it can.
+        exhausted: which budget is used up; empty if none is.
+        misconfiguration: why the run's settings and its server do not fit together, in one line,
+            which is not the agent's fault; empty if they do.
+        keep: keeps the tokens of each answer; None if they are not requested.
     """
 
     def __init__(
@@ -100,23 +100,23 @@ class Session:
         self._kept_parts: dict[bytes, Any] = {}
         self._size = 0
 
-    # -- for the one who starts the agent
+    # -- for the caller that starts the agent
 
     def url(self, api: str) -> str:
         """Return the base URL for clients on this machine.
 
         Args:
-            api: ``openai``, whose URL ends in ``/v1``, or another one, whose does not.
+            api: ``openai``, whose URL ends in ``/v1``, or another API, whose URL does not.
         """
         base = f"http://127.0.0.1:{self._port}"
         return f"{base}/v1" if api == "openai" else base
 
     def variables(self, base: str | None = None) -> dict[str, str]:
-        """Return the environment variables that lead clients here.
+        """Return the environment variables that direct clients to the gateway.
 
         Args:
             base: the gateway's address as a sandbox sees it, ``http://127.0.0.1:PORT``; None for
-                a program on this machine, which is also led past a proxy of the machine's.
+                a program on this machine, which is also told to bypass the machine's proxy.
         """
         root = (base or self.url("anthropic")).rstrip("/")
         return {
@@ -140,14 +140,15 @@ class Session:
         }
 
     def _aws_variables(self) -> dict[str, str]:
-        """Return what clients of Bedrock sign with: a bearer's token they send by TLS alone."""
+        """Return keys with which Bedrock clients sign: they send a bearer token only over TLS."""
         return {"AWS_ACCESS_KEY_ID": self.token, "AWS_SECRET_ACCESS_KEY": self.token}
 
     def hidden(self, environment: Mapping[str, str]) -> dict[str, None]:
-        """Return the variables that a program on this machine is not to inherit.
+        """Return the variables that a program on this machine must not inherit.
 
         Args:
-            environment: what it would inherit. Whatever holds a real key is among the result.
+            environment: the variables that it would inherit. The result also includes all of these
+                that contain a real key.
         """
         holding = (
             name
@@ -161,44 +162,44 @@ class Session:
     def exchanges(self) -> list[Exchange]:
         """The finished exchanges, in the order of their requests.
 
-        The first one that was refused for a budget is among them, without an answer.
+        The first request that was refused for a budget is among them, without an answer.
         """
         with self._lock:
             return [exchange for _, exchange in sorted(self._exchanges.items())]
 
     @property
     def turns(self) -> int:
-        """Calls of tools in the answers so far."""
+        """The number of tool calls in the answers so far."""
         with self._lock:
             return self._turns
 
     @property
     def refusals(self) -> list[str]:
-        """What was refused and what failed, each in one line; the first hundred."""
+        """The first hundred refusals and failures, each in one line."""
         with self._lock:
             count = self._more_refusals
             return [*self._refusals, *([f"... and {count} more"] if count else [])]
 
     @property
     def answers(self) -> frozenset[str]:
-        """The ids of the answers so far, and of what is in them."""
+        """The ids of the answers so far, and of the items in them."""
         with self._lock:
             return frozenset(self._answers)
 
     def outage(self) -> str:
-        """Return why no request of the episode could reach a model; empty if the agent may be why.
+        """Return why no request of the episode could reach a model; empty if it may be the agent.
 
-        That is so if no connection could be made for any of its requests, or the key was refused
-        each time, and if the gateway's own request, which has nothing of the agent's, then fails
-        at every server that is set up. An answer of any other status shows a server that works,
-        and that may be the answer to what the agent has sent. Blocks for that request.
+        There is an outage if every request failed to connect or had its key refused, and if the
+        gateway's own request, which contains nothing from the agent, then also fails at every
+        configured server. An answer with any other status shows that a server works, and may be due
+        to what the agent sent. Blocks for the gateway's own request.
         """
         if self._served or not self._obstacles:
             return ""
         return self._check()
 
     def close(self) -> None:
-        """End the session: requests that run are cancelled and metered, others are refused."""
+        """End the session: cancel and meter running requests, and refuse later ones."""
         self._close(self)
 
     # -- for the server
@@ -210,9 +211,9 @@ class Session:
             return self._request_count
 
     def record_obstacle(self, line: str) -> None:
-        """Note that a request did not reach a model, by no fault of what it asked.
+        """Note that a request did not reach a model, for reasons unrelated to its content.
 
-        Clients try again for minutes. So once it has been so for ten seconds, no more is served.
+        Clients retry for minutes, so after ten seconds of this, no more requests are served.
         """
         self._first_obstacle = self._first_obstacle or time.monotonic()
         self._obstacles += 1
@@ -225,26 +226,26 @@ class Session:
         self._served = True
 
     def refusal_reason(self) -> str:
-        """Return why no more requests are served; empty while they are."""
+        """Return why no more requests are served; empty if they are."""
         if not self._end_reason:
             try:
                 return self._refused()
-            except Exception as error:  # of the caller's function; none is served then
+            except Exception as error:  # the caller's function failed; serve no request then
                 return f"the episode cannot go on: {type(error).__name__}"
         return self._end_reason
 
     def end(self, reason: str) -> None:
-        """Serve no more requests; the first reason stays."""
+        """Serve no more requests; later calls do not change the reason."""
         self._end_reason = self._end_reason or reason
 
     def fail(self, line: str) -> None:
-        """Serve no more requests, as the episode says nothing of the agent any more."""
+        """Serve no more requests, as the episode no longer gives a valid result for the agent."""
         self.failure = self.failure or one_line(line)
         self.end(self.failure)
         self.note(self.failure)
 
     def note(self, line: str) -> None:
-        """Keep a line on what was refused or failed."""
+        """Keep a line about a refusal or a failure."""
         line = one_line(self.mask(line))
         if len(line) > _MAX_REFUSAL_LENGTH:
             line = f"{line[:_MAX_REFUSAL_LENGTH]}..."
@@ -263,12 +264,12 @@ class Session:
         return text
 
     def check_tokens(self, tokens: AnswerTokens, server: str) -> None:
-        """End the session if its first answer has no token ids, which the server was asked for.
+        """End the session if its first answer lacks the token ids that the server was asked for.
 
-        Later ones may lack them by what the agent has asked.
+        Later answers may lack them because of the agent's request.
 
         Args:
-            tokens: those of an answer.
+            tokens: the tokens of an answer.
             server: the server's name and address.
         """
         if tokens.problem and not self._has_tokens:
@@ -280,9 +281,9 @@ class Session:
         self._has_tokens = True
 
     def charge(self, exchange: Exchange) -> None:
-        """Write an exchange's tokens into the ledger; when a budget is used up, end the session.
+        """Write an exchange's tokens to the ledger; end the session if a budget is used up.
 
-        Blocks, as the ledger may be a file that processes share.
+        Blocks, as the ledger may be a file that several processes share.
         """
         if not exchange.usage.tokens:
             return
@@ -296,7 +297,7 @@ class Session:
             self.fail(f"the model {exchange.model!r:.60}: {error}")
 
     def claim_last(self) -> bool:
-        """Return whether this refused request is the first, which alone is kept."""
+        """Return whether this is the first refused request, the only one that is kept."""
         with self._lock:
             was_kept, self._kept_last = self._kept_last, True
         return not was_kept
@@ -311,7 +312,7 @@ class Session:
             self._answers |= ids
 
     def deduplicate(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a request's body for keeping: what it has in common with others is kept once.
+        """Return a request's body for keeping, which shares equal parts with other requests.
 
         Each request of an agent repeats the whole conversation.
         """

@@ -1,4 +1,4 @@
-"""What a gateway is set up with: plain data, whose keys no text shows."""
+"""The settings of a gateway: plain data, whose keys are not in its repr."""
 
 from __future__ import annotations
 
@@ -29,25 +29,26 @@ _EXPECTED = ("openai", "anthropic")  # vendors whose missing key is worth a line
 
 @dataclass(frozen=True)
 class GatewaySettings:
-    """How a gateway works.
+    """The settings of a gateway.
 
     Attributes:
         upstreams: the address of each vendor's API: OpenAI's with ``/v1``, others' without.
-        keys: the real key of each vendor; no text shows them. Empty for a server that needs none.
-        models: the models that may be asked; empty for any.
-        prices: what models cost, by name; ``*`` is for all others.
+        keys: the real key of each vendor, not in the repr. A server may need none.
+        models: the models that may be used; empty for any.
+        prices: the prices of models, by name; ``*`` is for all others.
         hosted_tools: whether requests may use tools that run at the provider.
-        allowed: fields and types that requests may have beyond those that are known.
-        record: the folder that exchanges are written to.
-        replay: the folder of exchanges that are answered from, without any server.
-        offline: no request goes to a server: recordings answer, or nothing does.
-        programs: whether agents outside of sandboxes (``command:`` and others) go through it, too.
-        silence: seconds that a server may send nothing before it is given up.
-        aws: what requests to Bedrock are signed with, where it has no key of its own.
-        account: the ``project`` and the ``location`` of Vertex AI; empty where it is not set up.
-        logins: the programs whose login stands for the key of their vendor: ``claude``, ``codex``.
-        hidden: what else no recording holds, such as keys that agents are given; no text shows it.
-        tokens: what OpenAI's API is served by, where it is asked for token ids; None for no ids.
+        allowed: fields and types that requests may have in addition to the known ones.
+        record: the folder to which exchanges are written.
+        replay: the folder of exchanges from which requests are answered, without any server.
+        offline: whether no request goes to a server, so that only recordings answer.
+        programs: whether agents outside of sandboxes (``command:`` and others) also go through it.
+        silence: seconds without data after which a server is given up.
+        aws: the keys with which requests to Bedrock are signed if it has no key of its own.
+        account: the ``project`` and ``location`` of Vertex AI; empty if it is not configured.
+        logins: the programs whose login replaces the key of their vendor: ``claude``, ``codex``.
+        hidden: further texts that no recording may contain, such as keys that agents are given; not
+            in the repr.
+        tokens: the kind of server that is asked for token ids over OpenAI's API; None for no ids.
     """
 
     upstreams: Mapping[str, str] = field(default_factory=dict)
@@ -68,11 +69,11 @@ class GatewaySettings:
     tokens: TokenServer | None = None
 
     def check(self) -> None:
-        """See that a gateway can work so.
+        """Check that a gateway can work with these settings.
 
         Raises:
-            ConfigurationError: an address is none, a folder is not there, or two settings do not
-                go together.
+            ConfigurationError: an address is invalid, a folder does not exist, or two settings
+                contradict each other.
         """
         for vendor, address in self.upstreams.items():
             if vendor not in VENDORS:
@@ -98,7 +99,7 @@ class GatewaySettings:
             )
 
     def _check_login(self, name: str) -> None:
-        """See that a login can be used, where any model is asked, and goes to its vendor alone."""
+        """Check that a login is sent only to its vendor, and can be used if models are called."""
         option = f"--intercode-gateway-login={name}"
         if name not in LOGINS:
             raise ConfigurationError(
@@ -124,9 +125,9 @@ class GatewaySettings:
         """Return settings with the addresses and keys of environment variables.
 
         Args:
-            environment: where the variables of each vendor are looked for, ``OPENAI_BASE_URL``,
-                ``OPENAI_API_KEY`` and so on.
-            fields: further fields; entries of ``upstreams`` win over the environment's.
+            environment: the variables, among them those of each vendor such as ``OPENAI_BASE_URL``
+                and ``OPENAI_API_KEY``.
+            fields: further fields; entries of ``upstreams`` override those of the environment.
         """
         addresses = fields.pop("upstreams", {})
         defaults = {
@@ -152,7 +153,7 @@ class GatewaySettings:
         return cls(upstreams={**defaults, **addresses}, keys=keys, **fields)
 
     def describe(self) -> Iterator[Fact]:
-        """Yield a fact about each vendor's key and about each login: whether there is one."""
+        """Yield a fact about each vendor's key and each login: whether it exists."""
         for name, vendor in VENDORS.items():
             variables = " or ".join(vendor.key_variables) or "GOOGLE_CLOUD_PROJECT"
             moved = self.upstream(name) != vendor.address
@@ -183,42 +184,42 @@ class GatewaySettings:
     def secrets(self) -> tuple[str, ...]:
         """The keys that are masked wherever they would be shown.
 
-        A placeholder, as servers without accounts take it (``EMPTY``, ``test``, ``sk-none``), is a
-        word that answers may have for other reasons, and masking it would change them.
+        They exclude placeholders for servers without accounts (``EMPTY``, ``test``, ``sk-none``):
+        such a word may be in an answer for other reasons, and masking it would change the answer.
         """
         aws = (self.aws.secret_key, self.aws.session_token) if self.aws else ()
         return tuple(key for key in (*self.keys.values(), *aws) if is_secret(key))
 
     @property
     def login_vendors(self) -> Mapping[str, LoginForm]:
-        """The logins that stand for keys, by vendor."""
+        """The logins that replace keys, by vendor."""
         forms = (LOGINS[name] for name in self.logins if name in LOGINS)
         return {form.vendor: form for form in forms}
 
     @property
     def keeps_exchanges(self) -> bool:
-        """Whether what passes it is written to a folder, or answered from one."""
+        """Whether exchanges are written to a folder, or replayed from one."""
         return self.record is not None or self.replay is not None
 
     @property
     def signs(self) -> bool:
-        """Whether Bedrock is set up, whose clients sign what they send."""
+        """Whether Bedrock is configured, whose clients sign their requests."""
         return bool(self.aws or self.keys.get("bedrock"))
 
     def prices_of(self, vendor: str) -> Mapping[str, Price]:
-        """Return the prices of a vendor's models; a subscription has none for a token."""
+        """Return the prices of a vendor's models; a subscription has no prices per token."""
         return {} if vendor in self.login_vendors else self.prices
 
     @property
     def reaches_models(self) -> bool:
-        """Whether the user has set up a key, or a server of their own."""
+        """Whether the user has configured a key or their own server."""
         return bool(self.keys or self.logins or self.signs or self.account) or any(
             self.upstream(name) != vendor.address for name, vendor in VENDORS.items()
         )
 
     @property
     def configured(self) -> tuple[str, ...]:
-        """The vendors whose server the user has set up, by a key or an address; else all."""
+        """The vendors that the user has configured, by a key or an address; if none, all."""
         selection = (
             name
             for name, vendor in VENDORS.items()
@@ -231,29 +232,29 @@ class GatewaySettings:
         return tuple(selection) or tuple(name for name in VENDORS if self.upstream(name))
 
     def upstream(self, vendor: str) -> str:
-        """Return the address of a vendor's API; empty where it has to be set, and is not."""
+        """Return the address of a vendor's API; empty if it must be set but is not."""
         address = self.upstreams.get(vendor) or VENDORS[vendor].address
         if vendor in self.login_vendors and address == VENDORS[vendor].address:
             return self.login_vendors[vendor].address
         return address
 
     def address(self, vendor: str, path: str) -> str:
-        """Return where a route is served.
+        """Return the full address of a route.
 
         Args:
-            vendor: whose API it is.
-            path: of the route.
+            vendor: the vendor whose API it is.
+            path: the path of the route.
         """
         base = self.upstream(vendor).rstrip("/")
         if vendor not in ("openai", "anthropic"):
             return f"{base}{path}"
-        if vendor == "openai":  # the address has its version, which need not be /v1
+        if vendor == "openai":  # the address includes the version, which need not be /v1
             return f"{base}{path.removeprefix('/v1')}"
         return f"{base.removesuffix('/v1')}{path}"
 
 
 def _aws_keys(environment: Mapping[str, str], region: str) -> AwsKeys | None:
-    """Return the keys of AWS in the environment; None without them, or without a region."""
+    """Return the AWS keys in the environment; None without keys or without a region."""
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     access, secret, session = (environment.get(name, "").strip() for name in names)
     if not (access and secret and _REGION.fullmatch(region)):
@@ -262,7 +263,7 @@ def _aws_keys(environment: Mapping[str, str], region: str) -> AwsKeys | None:
 
 
 def _vertex_address(location: str) -> str:
-    """Return the address of Vertex AI in a region, in several, or anywhere."""
+    """Return the address of Vertex AI for a region, a multi-region, or ``global``."""
     if location == "global":
         return "https://aiplatform.googleapis.com"
     if location in ("us", "eu"):
@@ -271,11 +272,11 @@ def _vertex_address(location: str) -> str:
 
 
 def is_secret(key: str) -> bool:
-    """Whether a key can be one that gives access to something.
+    """Whether a key may be a real secret rather than a placeholder.
 
-    Vendors' keys are random and have 32 characters or more. 16 with letters and digits cannot be
-    guessed (62^16 are 2^95), and are in no text by chance. Letters alone may be words, so more of
-    them are asked for. Eight different characters exclude ``sk-xxxxxxxxxxxxxxxx``.
+    Vendors' keys are random and have 32 characters or more. 16 characters of letters and digits
+    cannot be guessed (62^16 is 2^95), and do not appear in a text by chance. Letters alone may be
+    words, so more are required. Eight different characters exclude ``sk-xxxxxxxxxxxxxxxx``.
     """
     mixed = any(map(str.isdigit, key)) and any(map(str.isalpha, key))
     return len(key) >= (16 if mixed else 24) and len(set(key)) >= 8

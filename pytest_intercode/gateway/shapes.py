@@ -1,4 +1,4 @@
-"""What a field of a request may hold: shapes, of which the APIs' fields are declared. Pure."""
+"""Shapes of the values in a request, with which the APIs' fields are declared. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = [
 ]
 
 _MAX_DEPTH = 60  # keys that lead to a value
-_BASE64 = re.compile(r"[A-Za-z0-9+/=_\s-]*")  # which no address is, for want of a colon and a dot
+_BASE64 = re.compile(r"[A-Za-z0-9+/=_\s-]*")  # cannot match an address: no colon and no dot
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """What is not passed on, and the reason. ``hosted``: it leaves through the provider."""
+    """A value that is refused, and why. ``hosted``: it leaves the sandbox through the provider."""
 
     reason: str
     hosted: bool = False
@@ -35,12 +35,12 @@ UNKNOWN_KIND = Refusal("it may run at the provider", hosted=True)
 
 @dataclass(frozen=True)
 class Anything:
-    """Any JSON: words of the agent or of the model, and schemas, which nobody follows."""
+    """Any JSON: text of the agent or the model, and schemas, whose references are not followed."""
 
 
 @dataclass(frozen=True)
 class Plain:
-    """A text, a number or a truth value; with ``choices``, one of these."""
+    """A string, a number or a boolean; with ``choices``, one of these."""
 
     choices: tuple[object, ...] = ()
     reason: str = ""
@@ -65,7 +65,7 @@ class ListOf:
 
 @dataclass(frozen=True)
 class Either:
-    """One shape for a plain value, another one for an object or a list."""
+    """One shape for a plain value, and another for an object or a list."""
 
     plain: Shape
     nested: Shape
@@ -73,23 +73,23 @@ class Either:
 
 @dataclass(frozen=True)
 class MapOf:
-    """An object whose keys the client chooses, and whose values are of one shape."""
+    """An object whose keys the client chooses, and whose values have one shape."""
 
     element: Shape
 
 
 @dataclass(frozen=True)
 class Object:
-    """An object of fields; any other field is not known."""
+    """An object with known fields; any other field is unknown."""
 
     fields: Mapping[str, Shape]
 
 
 @dataclass(frozen=True)
 class Kinds:
-    """An object whose ``type`` says what it is; the names may be patterns.
+    """An object whose ``type`` determines its shape; types may also match patterns.
 
-    ``missing`` is the type of those that name none, ``bare`` of those without a role, too.
+    ``missing`` is the type of objects that name none, ``bare`` that of those without a role too.
     """
 
     kinds: Mapping[str, Shape]
@@ -116,12 +116,12 @@ FLAT = MapOf(PLAIN)
 
 
 def object_of(names: str = "", **fields: Shape) -> Object:
-    """Return an object of plain values by these names, and of further fields."""
+    """Return an object with plain fields of these names, and with further fields."""
     return Object({**dict.fromkeys(names.split(), PLAIN), **fields})
 
 
 def part_of(names: str = "", **fields: Shape) -> Object:
-    """Return an object with a ``type``, which may be marked as the end of what is cached."""
+    """Return an object with a ``type``, which may be marked as the end of the cached prefix."""
     cache = object_of("type", ttl=Plain(("5m",), "an hour of cache is written at another price"))
     mark = object_of("mode ttl")
     marks: dict[str, Shape] = {"cache_control": cache, "prompt_cache_breakpoint": mark}
@@ -131,15 +131,15 @@ def part_of(names: str = "", **fields: Shape) -> Object:
 # -- the check of a request
 
 KeyPath: TypeAlias = "tuple[str, ...]"
-"""The keys that lead to a value, without the places in lists."""
+"""The keys that lead to a value, without positions in lists."""
 
 
 class NotAllowed(Exception):
-    """A request has what may not be passed on.
+    """A request contains something that may not be passed on.
 
     Args:
-        message: what, where, and what it does.
-        name: by which it can be allowed; empty where it cannot.
+        message: what it is, where it is, and what it does.
+        name: the name by which the user can allow it; empty if that is not possible.
         hosted: whether it leaves the sandbox through the provider.
     """
 
@@ -150,11 +150,11 @@ class NotAllowed(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may have beyond the table.
+    """What one request may have in addition to the declared fields.
 
     Attributes:
-        names: fields and types that are passed on, whatever they hold.
-        hosted: whether what runs at the provider may be used.
+        names: fields and types that are passed on, whatever they contain.
+        hosted: whether tools and content at the provider may be used.
         answers: ids of what the provider answered in the same episode.
     """
 
@@ -208,16 +208,16 @@ def _check_value(
 def check_object(
     fields: Mapping[str, Shape], value: Mapping[str, Any], path: KeyPath, limits: Limits
 ) -> None:
-    """See that an object has nothing but fields that are known, and may be passed on.
+    """Check that an object has only known fields that may be passed on.
 
     Args:
-        fields: those that are known.
+        fields: the known fields.
         value: the object.
         path: the keys that lead to it.
-        limits: what is allowed beyond them.
+        limits: what is allowed in addition.
 
     Raises:
-        NotAllowed: it does.
+        NotAllowed: a field is unknown, or may not be passed on.
     """
     for key, inner in value.items():
         if key not in limits.names:
@@ -260,7 +260,7 @@ def _quote_path(path: KeyPath) -> str:
 
 
 def quote(text: str) -> str:
-    """Return a text of a request as a message shows it."""
+    """Return an excerpt of a request's text in quotes, for a message."""
     excerpt = one_line(text[:200])
     return f"'{excerpt[:80]}...'" if len(excerpt) > 80 else f"'{excerpt}'"
 

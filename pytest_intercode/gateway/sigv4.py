@@ -1,6 +1,6 @@
-"""The signature of a request to AWS, version 4, for services that are not S3. Pure.
+"""The signature of a request to AWS, version 4, for services other than S3. Pure.
 
-As docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html has it.
+See docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _ALGORITHM = "AWS4-HMAC-SHA256"
 
 @dataclass(frozen=True)
 class AwsKeys:
-    """What requests to AWS are signed with; no text shows the secrets.
+    """The keys with which requests to AWS are signed; the secrets are not in its repr.
 
     Attributes:
         access_key: the id of the key.
         secret_key: the key.
-        region: where the service is, such as ``us-east-1``.
-        session_token: of keys that are for some hours; empty for others.
+        region: the region of the service, such as ``us-east-1``.
+        session_token: the session token of temporary keys; empty for others.
     """
 
     access_key: str
@@ -43,16 +43,16 @@ def sign(
     time: datetime,
     service: str = "bedrock",
 ) -> dict[str, str]:
-    """Return the headers that are added to a request.
+    """Return the headers to add to a request.
 
     Args:
-        keys: whose request it is.
+        keys: the keys to sign with.
         method: the HTTP method.
-        url: the whole address, encoded as it is sent.
-        headers: further headers that are signed.
+        url: the full address, encoded as it is sent.
+        headers: further headers to sign.
         body: the body; empty for none.
         time: the time, in UTC.
-        service: the name that the service has in signatures.
+        service: the service's name in signatures.
     """
     parts = urlsplit(url)
     stamp = time.strftime("%Y%m%dT%H%M%SZ")
@@ -65,7 +65,7 @@ def sign(
     canonical_request = "\n".join(
         (
             method,
-            quote(parts.path or "/", safe="/-_.~"),  # a second time, which S3 alone has not
+            quote(parts.path or "/", safe="/-_.~"),  # encoded twice, as for all services but S3
             _canonical_query(parts.query),
             *(f"{name}:{signed[name]}" for name in sorted(signed)),
             "",

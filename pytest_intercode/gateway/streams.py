@@ -1,6 +1,6 @@
-"""Streamed answers: server-sent events as bytes, and the answer that they make when put together.
+"""Streamed answers: splits bytes into server-sent events, and assembles the answer from them.
 
-Pure. Assemblers take whatever a server sends: what is not as the API says is left out.
+Pure. Assemblers accept whatever a server sends, and ignore what does not conform to the API.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["Assembler", "Event", "Splitter", "StreamBroken", "StreamTooLong", "a
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LINES = re.compile(rb"\r\n|\n|\r")
 _MAX_EVENT_SIZE = 64 * 1024 * 1024  # bytes of one event
-_MAX_ANSWER_LENGTH = 32 * 1024 * 1024  # characters of an answer that are put together
+_MAX_ANSWER_LENGTH = 32 * 1024 * 1024  # characters of an answer that are assembled
 _MAX_PARTS = 10_000  # calls, blocks or choices of an answer
-# What some servers repeat in each event, and costs nothing.
+# Fields that some servers repeat in each event, and that cost nothing.
 _LABELS = frozenset({"id", "role", "type"})
 
 
 class StreamBroken(ValueError):
-    """A stream is not as its type says."""
+    """A stream does not conform to its media type."""
 
 
 class StreamTooLong(StreamBroken):
@@ -34,12 +34,12 @@ class StreamTooLong(StreamBroken):
 
 
 class Event:
-    """One event as it came.
+    """One event as it was received.
 
     Attributes:
-        raw: its bytes, with the empty line at its end.
-        data: its parsed data; None if it has none, or none that is a JSON object.
-        is_last: it is OpenAI's ``[DONE]``.
+        raw: its bytes, including the empty line at its end.
+        data: its parsed data; None if it has none that is a JSON object.
+        is_last: whether it is OpenAI's ``[DONE]``.
         kind: its name; empty if it has none.
     """
 
@@ -61,7 +61,7 @@ class Splitter:
     """Splits a stream of bytes into events.
 
     Args:
-        mask: what is done with the bytes of each event, and with what follows the last one.
+        mask: the function that masks the bytes of each event, and the rest after the last one.
     """
 
     def __init__(self, mask: Callable[[bytes], bytes] = bytes) -> None:
@@ -70,14 +70,14 @@ class Splitter:
         self._searched = 0
 
     def feed(self, piece: bytes) -> list[Event]:
-        """Return the events that are whole by now.
+        """Add a piece of the stream; return the events that are now complete.
 
         Raises:
             StreamTooLong: an event has more than 64 MiB.
         """
         self._rest += piece
         events = []
-        # An end of four bytes may have begun in the piece before.
+        # An end of four bytes may have begun in the previous piece.
         while end := _END.search(self._rest, max(0, self._searched - 3)):
             events.append(Event(self._mask(bytes(self._rest[: end.end()]))))
             del self._rest[: end.end()]
@@ -88,18 +88,18 @@ class Splitter:
         return events
 
     def rest(self) -> bytes:
-        """Return what follows the last whole event."""
+        """Return the bytes after the last complete event."""
         return self._mask(bytes(self._rest))
 
 
 class Assembler(ABC):
-    """Puts the answer of a stream together.
+    """Assembles the answer of a stream.
 
     Attributes:
-        usage: the last usage that was in it, as the API has it.
-        complete: the event that ends the answer was there.
-        ending: an event from here on may be the last one, which none says of itself.
-        length: characters of all that came of the answer, also of what is not put together.
+        usage: the last usage in the stream, in the API's form.
+        complete: whether the event that ends the answer was received.
+        ending: whether any event from now on may be the last one, in an API that does not mark it.
+        length: the number of characters received, including those that are not assembled.
     """
 
     def __init__(self) -> None:
@@ -110,20 +110,20 @@ class Assembler(ABC):
         self._room = _MAX_ANSWER_LENGTH
 
     def feed(self, event: Event) -> None:
-        """Take the next event."""
+        """Process the next event."""
         if event.data is not None:
             self._read(event.kind, event.data)
 
     @abstractmethod
     def _read(self, kind: str, data: dict[str, Any]) -> None:
-        """Take the name and the data of an event."""
+        """Process the name and the data of an event."""
 
     @abstractmethod
     def answer(self) -> dict[str, Any]:
-        """Return the answer as far as it came, in the form of one that is not streamed."""
+        """Return the answer as far as it was received, in the form of an unstreamed answer."""
 
     def _take(self, text: Any) -> str:
-        """Return what of a text is still put together; a hostile server sends without end."""
+        """Return the part of a text to assemble; bounded, as a hostile server may never stop."""
         if not isinstance(text, str):
             return ""
         excerpt = text[: max(0, self._room)]
@@ -132,7 +132,7 @@ class Assembler(ABC):
 
 
 def _text_length(value: Any) -> int:
-    """Return how many characters the texts in a part of an event have."""
+    """Return the number of characters in the texts of a part of an event."""
     length, values = 0, [value]
     while values:
         value = values.pop()
@@ -197,7 +197,7 @@ class _Chat(Assembler):
             if isinstance(delta.get(key), str):
                 state["texts"].setdefault(key, []).append(self._take(delta[key]))
         for call in objects(delta.get("tool_calls")):
-            # Some servers leave the index out, and send a call in one piece.
+            # Some servers omit the index, and send a call in one piece.
             position = call.get("index")
             calls = state["calls"]
             number = position if isinstance(position, int) else len(calls)
@@ -250,7 +250,7 @@ class _Responses(Assembler):
 
     def _read(self, kind: str, data: dict[str, Any]) -> None:
         kind = str(data.get("type", ""))
-        self.length += _text_length(data.get("delta"))  # of a text, a call or a thought
+        self.length += _text_length(data.get("delta"))  # part of a text, a call or a thought
         response = data.get("response")
         if isinstance(response, dict):
             self._response = response
@@ -282,7 +282,7 @@ class _Responses(Assembler):
         return {**self._response, "output": [item for _, item in sorted(items.items())]}
 
 
-# Where the text of each kind of delta belongs.
+# The field that the text of each kind of delta belongs to.
 _DELTAS = {
     "text_delta": "text",
     "thinking_delta": "thinking",
@@ -323,7 +323,7 @@ class _Messages(Assembler):
                 self._message["error"] = data.get("error")
 
     def _use(self, usage: Any) -> None:
-        """Overwrite what was said before: the counts are those of the whole answer so far."""
+        """Overwrite earlier counts, as each usage counts the whole answer so far."""
         if isinstance(usage, dict):
             counts = {key: value for key, value in usage.items() if value is not None}
             self.usage = {**(self.usage or {}), **counts}
@@ -352,9 +352,9 @@ class _Messages(Assembler):
 
 
 class _Gemini(Assembler):
-    """Gemini's parts are whole, but for texts, which are continued; no event says that it is last.
+    """Gemini's parts are complete, except for texts, which continue; no event is marked as last.
 
-    The reason of the end may come with the last part or after it, and the usage grows with each.
+    The finish reason may come with the last part or after it, and the usage grows with each event.
     """
 
     def __init__(self) -> None:
@@ -403,7 +403,7 @@ class _Gemini(Assembler):
 
 
 class _Converse(Assembler):
-    """Bedrock's: the usage comes after the end of the message, in an event of its own."""
+    """Bedrock's usage comes after the end of the message, in a separate event."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -457,7 +457,7 @@ class _Converse(Assembler):
 
 
 def _parse_input(text: str) -> Any:
-    """Return what a model gives a tool; an object that holds the text where it is not JSON."""
+    """Parse a tool's input; return an object that contains the text if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

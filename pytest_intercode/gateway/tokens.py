@@ -1,14 +1,15 @@
-"""Token ids and log-probabilities in the answers of vLLM and SGLang: asked for, read, taken out.
+"""Token ids and log-probabilities in answers of vLLM and SGLang: requests, reads and removes them.
 
-Both serve OpenAI's chat completions with fields of their own. A client that did not ask for them is
-not shown them: the gateway asks, keeps what it gets, and passes on what the client would have got.
+Both serve OpenAI's chat completions with additional fields. A client that did not ask for these
+does not see them: the gateway asks for them, keeps them, and passes on what the client would have
+received without them.
 
 Sources: vLLM's ``entrypoints/openai/chat_completion/protocol.py`` (``return_token_ids``, since
-0.10.2: ``prompt_token_ids`` next to the choices, of a stream in its first event, and ``token_ids``
-in each choice) and SGLang's ``entrypoints/openai/protocol.py`` and ``serving_chat.py`` of 0.5.23
+0.10.2: ``prompt_token_ids`` next to the choices, in a stream's first event, and ``token_ids`` in
+each choice) and SGLang's ``entrypoints/openai/protocol.py`` and ``serving_chat.py`` of 0.5.23
 (``return_input_ids_in_sglext`` and ``return_output_ids_in_sglext``: ``sglext`` next to the choices,
-of a stream in an event of its own). SGLang's ``return_token_ids`` is refused with a stream. Both
-give ``logprobs`` as OpenAI does, one for each token of the completion. Pure.
+in a separate event of a stream). SGLang refuses its ``return_token_ids`` for streams. Both return
+``logprobs`` as OpenAI does, one for each token of the completion. Pure.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from pytest_intercode.gateway.apis import objects
 __all__ = ["TOKEN_SERVERS", "TokenReader", "TokenServer", "asking_for_tokens"]
 
 TokenServer: TypeAlias = Literal["vllm", "sglang"]
-"""A kind of server that gives token ids."""
+"""A kind of server that returns token ids."""
 
 TOKEN_SERVERS: tuple[TokenServer, ...] = get_args(TokenServer)
 
 _MAX_IDS = 4_000_000  # of one answer
-_ID_END = 2**31  # ids are below it
+_ID_END = 2**31  # all ids are below this
 _FIELDS: Mapping[TokenServer, Mapping[str, bool]] = {
     "vllm": {"return_token_ids": True, "logprobs": True},
     "sglang": {
@@ -38,7 +39,7 @@ _FIELDS: Mapping[TokenServer, Mapping[str, bool]] = {
         "logprobs": True,
     },
 }
-# What answers have of them, by the fields of requests that ask for it.
+# The fields of answers that contain them, with the fields of requests that ask for these.
 _OF_ANSWER = {
     "prompt_token_ids": ("return_token_ids",),
     "sglext": ("return_input_ids_in_sglext", "return_output_ids_in_sglext"),
@@ -52,10 +53,10 @@ def asking_for_tokens(server: TokenServer, body: Mapping[str, Any]) -> dict[str,
 
 
 class TokenReader:
-    """Reads the tokens of one answer, in one piece or streamed, and takes them out.
+    """Reads the tokens of one answer, in one piece or streamed, and removes them.
 
     Args:
-        request: the body that the client sent, which says what it wants to see.
+        request: the client's body, which determines the fields that it is shown.
     """
 
     def __init__(self, request: Mapping[str, Any]) -> None:
@@ -70,8 +71,8 @@ class TokenReader:
         """Read an answer, or the data of an event of a stream.
 
         Returns:
-            What the client is shown of it: the same object where nothing is taken out; None for an
-            event that has nothing else.
+            The data for the client: the same object if nothing is removed; None if nothing else
+            remains of an event.
         """
         extension = data.get("sglext")
         of_choices = objects(data.get("choices"))
@@ -96,7 +97,7 @@ class TokenReader:
         return None if hidden and not choices and not client_data.get("usage") else client_data
 
     def _hidden(self, data: Mapping[str, Any], asked_by: Mapping[str, tuple[str, ...]]) -> set[str]:
-        """Return which fields are there that the client did not ask for."""
+        """Return the names of present fields that the client did not ask for."""
         return {
             name
             for name, fields in asked_by.items()
@@ -121,7 +122,7 @@ class TokenReader:
             self._completion_ids += self._checked(ids, _MAX_IDS - len(self._completion_ids))
 
     def _checked(self, ids: Any, limit: int) -> array[int]:
-        """Return ids as they are; a server that sends anything else gives none."""
+        """Return ids as an array; empty, with a problem noted, if they are not valid."""
         if isinstance(ids, list) and len(ids) <= limit and all(map(_is_id, ids)):
             return array("i", ids)
         self._problem = "the server sent what are not token ids"
@@ -135,10 +136,10 @@ class TokenReader:
                 self._logprobs.append(value if good else -math.inf)
 
     def tokens(self, completion_tokens: int | None) -> AnswerTokens:
-        """Return the tokens of the answer, once it is whole.
+        """Return the tokens of the answer, once it is complete.
 
         Args:
-            completion_tokens: how many tokens the server has counted; None where it does not say.
+            completion_tokens: the number of tokens that the server reports; None if it does not.
         """
         prompt_ids, completion_ids = self._prompt_ids, self._completion_ids
         logprobs = self._logprobs

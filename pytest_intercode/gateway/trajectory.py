@@ -1,8 +1,8 @@
-"""What an agent did, read from its exchanges with a model. Pure.
+"""Reads an agent's turns from its exchanges with a model. Pure.
 
-A call of a tool in an answer is a turn; what the tool returned is in the request that follows. So
-calls for a title or a summary, which have no tools, make no turn, and neither does a history that
-is sent again.
+A tool call in an answer is a turn; the tool's result is in the following request. So requests for
+a title or a summary, which have no tools, make no turn, and neither does a history that is sent
+again.
 """
 
 from __future__ import annotations
@@ -24,28 +24,29 @@ __all__ = ["GatewayTurn", "count_calls", "final_message", "turns"]
 
 _SHELL = re.compile(r"bash|shell|exec|terminal|command|cmd|run|powershell", re.I)
 _COMMANDS = ("command", "cmd", "commands", "script")
-_FILES = ("path", "file_path", "filename")  # an editor has commands of its own
+_FILES = ("path", "file_path", "filename")  # an editor's commands are not shell commands
 _HEAD = re.compile(
     r"(?:Chunk ID: .*\n)?Wall time: .*\n(?P<status>(?:Process .*\n)?)"
     r"(?:Original token count: .*\n)?Output:\n"
 )
-_DEFERRED = "tool_call"  # Qwen Code's tool that calls those which are not in each request
-_FUNCTION = "function:{}"  # the id of OpenAI's older calls, whose results name the function
+_DEFERRED = "tool_call"  # Qwen Code's tool that calls tools which requests do not always list
+_FUNCTION = "function:{}"  # the id for OpenAI's older calls, whose results name the function
 _WRAPPED = re.compile(r"(?:/\S*/)?(?:ba|z|da)?sh")
 
 
 @dataclass(frozen=True)
 class GatewayTurn:
-    """One call of a tool.
+    """One tool call.
 
     Attributes:
-        action: the command of a shell; of another tool its name and arguments, ``NAME({...})``.
-        observation: what the tool returned; empty if the agent ended before it said so.
-        thought: the text next to the call; with the first call of an answer.
-        usage: the tokens and the cost of the exchange; with the first call of an answer.
+        action: a shell's command; for another tool its name and arguments, ``NAME({...})``.
+        observation: the tool's result; empty if the agent ended before it sent the result.
+        thought: the text next to the call; only with the first call of an answer.
+        usage: the tokens and the cost of the exchange; only with the first call of an answer.
         tool: the tool's name, as the model called it.
-        status: the exit status of a shell's command; None where that is not known.
-        calls: the numbers of the requests whose tokens were kept; with the first call of an answer.
+        status: the exit status of a shell's command; None if that is not known.
+        calls: the numbers of requests whose tokens were kept; only with the first call of an
+            answer.
     """
 
     action: str
@@ -65,39 +66,39 @@ class _Call:
 
 
 class _Result(NamedTuple):
-    """What a tool returned, as its client sent it.
+    """A tool's result, as its client sent it.
 
     Attributes:
-        content: the content; of the responses API, the output.
-        is_error: what Anthropic's API has there; None without it.
+        content: the content; for the responses API, the output.
+        is_error: the field of that name in Anthropic's API; None without it.
     """
 
     content: Any
     is_error: object = None
 
     def text(self, api: Api) -> str:
-        """Return what the trajectory has of it."""
+        """Return the result's text for the trajectory."""
         return _output(self.content) if api == "responses" else _content(self.content)
 
     def status(self, command: str) -> CommandStatus:
-        """Return what it says of a command."""
+        """Return the status of a command according to the result."""
         return read_status(_content(self.content), self.is_error, command)
 
 
 def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
-    """Return what the agent did, in order.
+    """Return the agent's turns, in order.
 
-    A call whose result never came back, though the conversation went on, was not made: the agent
-    asked the same once more after a failed answer.
+    A call whose result was never sent, although the conversation continued, was not made: the agent
+    repeated its request after a failed answer.
 
     Args:
-        exchanges: all of a session's.
+        exchanges: all exchanges of a session.
     """
     exchanges = as_messages(exchanges)
     results = [_results(exchange) for exchange in exchanges]
     last = max((n for n, exchange in enumerate(exchanges) if _has_tools(exchange)), default=-1)
     gateway_turns: list[GatewayTurn] = []
-    sessions: dict[str, int] = {}  # commands of Codex that went on: the positions of their turns
+    sessions: dict[str, int] = {}  # positions of turns with Codex commands that kept running
     for number, exchange in enumerate(exchanges):
         calls = _calls(exchange)
         thought = _thought(exchange) if calls else ""
@@ -105,7 +106,7 @@ def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
         numbers = () if exchange.call is None else (exchange.call,)
         of_exchange: dict[str, int] = {}
         for call in calls:
-            # An id may come back: small servers count from 1 in each answer.
+            # An id may recur: some small servers count from 1 in each answer.
             earlier_results = len(results[number].get(call.id, ())) + of_exchange.get(call.id, 0)
             of_exchange[call.id] = of_exchange.get(call.id, 0) + 1
             result = _result(results[number + 1 :], call.id, earlier_results)
@@ -133,10 +134,10 @@ def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
 
 
 def final_message(exchanges: Sequence[Exchange]) -> str:
-    """Return the text of the last answer without a call; empty if the agent was not done.
+    """Return the text of the last answer; empty if it has a call, so that the agent was not done.
 
     Args:
-        exchanges: all of a session's; those without tools count only where none has any.
+        exchanges: all exchanges of a session; those without tools count only if none has tools.
     """
     answered = [exchange for exchange in exchanges if exchange.status == 200 and exchange.answer]
     good = as_messages(answered)
@@ -147,7 +148,7 @@ def final_message(exchanges: Sequence[Exchange]) -> str:
 
 
 def count_calls(exchange: Exchange) -> int:
-    """Return how many calls of tools an answer holds."""
+    """Return the number of tool calls in an answer."""
     return sum(len(_calls(translated)) for translated in as_messages([exchange]))
 
 
@@ -160,7 +161,7 @@ def _has_tools(exchange: Exchange) -> bool:
 
 
 def _calls(exchange: Exchange) -> list[_Call]:
-    """Return the calls in an answer; one that broke off holds none that anybody could make."""
+    """Return the calls in an answer; none if it broke off, as the client cannot make them."""
     if exchange.status != 200 or not exchange.complete:
         return []
     answer = exchange.answer
@@ -190,7 +191,7 @@ def _chat_calls(message: Mapping[str, Any]) -> Iterator[_Call]:
             if name == _DEFERRED and isinstance(arguments, dict) and "name" in arguments:
                 name, arguments = str(arguments["name"]), arguments.get("arguments", {})
             yield _Call(str(call.get("id", "")), name, arguments)
-    function = message.get("function_call")  # which some servers have next to the same call
+    function = message.get("function_call")  # some servers send this in addition to the same call
     if isinstance(function, dict) and function.get("name") and not message.get("tool_calls"):
         name = str(function["name"])
         yield _Call(_FUNCTION.format(name), name, _parse_json(function.get("arguments")))
@@ -210,7 +211,7 @@ def _responses_call(item: Mapping[str, Any]) -> _Call:
     else:  # local_shell_call, shell_call, apply_patch_call
         arguments = item.get("action", item.get("operation", {}))
     name = str(item.get("name") or kind.removesuffix("_call"))
-    namespace = item.get("namespace")  # of Codex's tools of MCP servers: mcp__SERVER
+    namespace = item.get("namespace")  # of Codex's tools from MCP servers: mcp__SERVER
     if isinstance(namespace, str) and namespace:
         name = f"{namespace.rstrip('_')}__{name}"
     return _Call(str(item.get("call_id")), name, arguments)
@@ -226,7 +227,7 @@ def _parse_json(arguments: Any) -> Any:
 
 
 def _command(call: _Call) -> str | None:
-    """Return the command of a shell; None for another tool."""
+    """Return the command of a shell tool's call; None for another tool."""
     arguments = call.arguments
     is_shell = _SHELL.search(call.name) is not None
     if is_shell and isinstance(arguments, dict) and not arguments.keys() & set(_FILES):
@@ -244,13 +245,13 @@ def _describe(call: _Call) -> str:
 
 
 def _session(call: _Call) -> str:
-    """Return which command a call of Codex asks about; empty for none."""
+    """Return the session of the command that a Codex call asks about; empty for none."""
     arguments = call.arguments
     return str(arguments.get("session_id", "")) if isinstance(arguments, dict) else ""
 
 
 def _join_command(words: list[str], key: str) -> str:
-    """Return the command of a list: what a shell is given, or its words."""
+    """Return a list's command: the code for a shell, or the quoted words."""
     if key == "commands":
         return "\n".join(words)
     if len(words) == 3 and _WRAPPED.fullmatch(words[0]) and words[1] in ("-c", "-lc", "-ec"):
@@ -259,7 +260,7 @@ def _join_command(words: list[str], key: str) -> str:
 
 
 def _thought(exchange: Exchange) -> str:
-    """Return the text next to the calls, or what the model thought, where there is no text."""
+    """Return the text next to the calls, or the model's reasoning if there is no text."""
     answer = exchange.answer
     text = _text(exchange)
     if text:
@@ -284,7 +285,7 @@ def _text(exchange: Exchange) -> str:
 
 
 def _join_items(answer: Mapping[str, Any], kind: str, key: str, part_kind: str) -> str:
-    """Return the texts in the items of a kind, of an answer of the responses API."""
+    """Return the texts in an answer of the responses API, from its items of one kind."""
     items = (item for item in objects(answer.get("output")) if item.get("type") == kind)
     return "\n".join(filter(None, (_join_texts(item.get(key), part_kind) for item in items)))
 
@@ -298,7 +299,7 @@ def _join_texts(parts: Any, kind: str, key: str = "text") -> str:
 
 
 def _results(exchange: Exchange) -> dict[str, list[_Result]]:
-    """Return the results of tools that a request carries, in order, by the ids of their calls."""
+    """Return the tool results in a request, in order, by the ids of their calls."""
     results: dict[str, list[_Result]] = {}
     request = exchange.request
     if exchange.api == "responses":
@@ -326,7 +327,7 @@ def _results(exchange: Exchange) -> dict[str, list[_Result]]:
 def _result(
     later: Sequence[Mapping[str, list[_Result]]], identity: str, earlier: int
 ) -> _Result | None:
-    """Return the first result of a call in later requests, beyond those that were there before."""
+    """Return the first result of a call in later requests, after skipping earlier results."""
     for results in later:
         of_call = results.get(identity, ())
         if len(of_call) > earlier:
@@ -335,10 +336,10 @@ def _result(
 
 
 def _output(output: Any) -> str:
-    """Return an output of the responses API, without what Codex writes around it.
+    """Return an output of the responses API, without the text that Codex adds to it.
 
-    An older one makes an object in a string; newer ones begin with an id and a time, which say
-    nothing of the command.
+    Older versions send an object in a string; newer ones begin with an id and a time, which are not
+    part of the command's result.
     """
     if isinstance(output, str) and output.startswith("{"):
         document = _parse_json(output)
@@ -353,7 +354,7 @@ def _output(output: Any) -> str:
 
 
 def _content(content: Any) -> str:
-    """Return the text of a content, which may be in parts."""
+    """Return the text of a content, which may consist of parts."""
     if content is None:
         return ""
     if isinstance(content, str):

@@ -1,7 +1,7 @@
-"""The client of the models' real servers: addresses, keys, proxies, and what fails there.
+"""The client of the models' real servers: addresses, keys, proxies, and errors.
 
-With a recording that is replayed there is no server, and answers come from the recording. Only this
-module connects to a model's server, and only here a key is put into a request; ``logins`` asks for
+When a recording is replayed, there is no server, and answers come from the recording. Only this
+module connects to models' servers, and only here are keys put into requests; ``logins`` requests
 tokens.
 """
 
@@ -51,12 +51,12 @@ STREAM = "text/event-stream"
 """The media type of a streamed answer."""
 
 KEY_REFUSED = frozenset({401, 403})
-"""Statuses of a server that does not let the key in, whatever is asked."""
+"""Statuses of a server that refuses the key, whatever the request."""
 
 _CONNECT_TIMEOUT = 20.0  # seconds for a connection
 _KEEPALIVE_TIMEOUT = 4.0  # seconds between requests; some servers close a connection after five
 _FORWARDED = ("accept", "anthropic-version", "user-agent")
-_BETAS = ("anthropic-beta", "openai-beta")  # lists of names, of which those that are known go on
+_BETAS = ("anthropic-beta", "openai-beta")  # lists of names; known names are passed on
 _VERSION = "2023-06-01"  # of Anthropic's API
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.I)
 _TEXT = re.compile(r"[\x20-\x7e]{1,200}")
@@ -65,17 +65,17 @@ _RETURNED = (
     *("x-amzn-requestid", "x-amzn-errortype"),
     "anthropic-ratelimit-unified-reset",
 )
-_MAX_LIMIT_WAIT = 300.0  # seconds that a request waits, in all, until a subscription has more
-_MIN_LIMIT_WAIT = 1.0  # seconds until it is sent again, where the server says 0
-_MAX_RESET = 31 * 86400.0  # seconds that a limit may be said to last
+_MAX_LIMIT_WAIT = 300.0  # total seconds that a request waits until a subscription's limit is reset
+_MIN_LIMIT_WAIT = 1.0  # seconds until it is sent again if the server says 0
+_MAX_RESET = 31 * 86400.0  # the most seconds that are believed for a reset
 
 
 class LimitReached(Exception):
-    """The limit of a subscription is used up, and for longer than a request can wait.
+    """The limit of a subscription is used up for longer than a request can wait.
 
     Args:
-        program: whose login it is.
-        delay: seconds until it is reset.
+        program: the program whose login it is.
+        delay: seconds until the limit is reset.
     """
 
     def __init__(self, program: str, delay: float) -> None:
@@ -90,10 +90,10 @@ class UpstreamError(Exception):
 
     Args:
         message: what happened.
-        status: for the client.
-        unreached: no connection was made, so the server has seen nothing of the request.
-        unpaid: it was refused, or what came is not an answer, so it costs nothing; also where it
-            is ``unreached``.
+        status: the status for the client.
+        unreached: whether no connection was made, so that the server never saw the request.
+        unpaid: whether the request was refused, or got no valid answer, so that it costs nothing;
+            implied by ``unreached``.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class UpstreamError(Exception):
 
 @dataclass
 class Answer:
-    """What the real server answers, before its body was read."""
+    """An answer of the real server, whose body is not read yet."""
 
     status: int
     content_type: str
@@ -118,18 +118,18 @@ class Upstream:
     """The real servers; used on the event loop of the gateway.
 
     Args:
-        settings: the gateway's.
+        settings: the gateway's settings.
     """
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._keys = settings.secrets  # once, as every event of a stream is masked
+        self._keys = settings.secrets  # computed once, as every event of a stream is masked
         self._logins: dict[str, Login | GoogleToken] = {"vertex": GoogleToken()}
         self._logins |= {LOGINS[name].vendor: login_of(name) for name in settings.logins}
         self._client: ClientSession | None = None
 
     def start(self) -> None:
-        """Make the client; it connects when it is first asked."""
+        """Create the client; it connects on the first request."""
         self._client = ClientSession(
             connector=TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_TIMEOUT),
             cookie_jar=DummyCookieJar(),
@@ -145,7 +145,7 @@ class Upstream:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The keys, and the tokens that logins were seen to have."""
+        """The keys, and all tokens that logins have had so far."""
         logins = self._logins.values()
         tokens = (secret for login in logins for secret in login.secrets if is_secret(secret))
         return (*self._keys, *tokens)
@@ -157,11 +157,11 @@ class Upstream:
     def headers(
         self, client_headers: Mapping[str, str], vendor: str, *, has_body: bool
     ) -> tuple[dict[str, str], list[str]]:
-        """Return the headers of a request to a server, and the names of betas that are left out.
+        """Return the headers of a request to a server, and the names of betas that are omitted.
 
         Args:
-            client_headers: those of the client, of which few are passed on.
-            vendor: whose server it is.
+            client_headers: the client's headers, of which few are passed on.
+            vendor: the vendor whose server it is.
             has_body: whether the request has a body, which is JSON.
         """
         headers = {
@@ -201,16 +201,16 @@ class Upstream:
 
         Args:
             method: the HTTP method.
-            path: below the server's address.
-            vendor: whose server is asked.
+            path: the path below the server's address.
+            vendor: the vendor whose server is asked.
             headers: see :meth:`headers`.
-            body: JSON; None for none.
-            query: of the address.
-            max_limit_wait: seconds to wait, in all, until a login's limit is reset.
+            body: the body, JSON; None for none.
+            query: the query of the address.
+            max_limit_wait: total seconds to wait until a login's limit is reset.
 
         Raises:
-            UpstreamError: the server cannot be reached, or falls silent.
-            LimitReached: the limit of a login's subscription is used up for longer.
+            UpstreamError: the server cannot be reached, or stops sending.
+            LimitReached: the limit of a login's subscription is used up for longer than that.
         """
         login = self._logins.get(vendor)
         if login is None:
@@ -225,7 +225,7 @@ class Upstream:
             if all(betas):
                 all_headers["anthropic-beta"] = ",".join(filter(None, betas))
             async with self._request(method, path, vendor, all_headers, body, query) as answer:
-                if answer.status == 401 and not refused:  # it is renewed once before its end
+                if answer.status == 401 and not refused:  # renew the token early, but only once
                     refused = own_headers["authorization"]
                     continue
                 if answer.status != 429 or not login.program:
@@ -236,7 +236,8 @@ class Upstream:
             if delay is None:
                 yield replace(answer, pieces=_whole(data))
                 return
-            # Requests that wait for the same reset come at once, and may use it up for each other.
+            # Requests that wait for the same reset resume simultaneously, and may use up the new
+            # limit for each other; so this may repeat.
             pause = max(delay, _MIN_LIMIT_WAIT)
             waited += pause
             if waited > max_limit_wait:
@@ -244,7 +245,7 @@ class Upstream:
             await asyncio.sleep(pause)
 
     async def _log_in(self, login: Login | GoogleToken, refused: str) -> dict[str, str]:
-        """Return the headers of a login, which may have to be renewed first."""
+        """Return the headers of a login, after renewing it if necessary."""
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(None, login.headers, refused)
@@ -261,7 +262,7 @@ class Upstream:
         body: bytes | None,
         query: str,
     ) -> AsyncIterator[Answer]:
-        """Send a request with these headers, see :meth:`open`."""
+        """Send a request with exactly these headers; see :meth:`open`."""
         assert self._client is not None
         address = self._settings.address(vendor, path) + (f"?{query}" if query else "")
         proxy = _proxy(address)
@@ -269,7 +270,7 @@ class Upstream:
         if proxy is not None:
             server += f", through the proxy {_without_password(proxy)},"
         aws = self._settings.aws
-        refused = False  # by the status, whose body may break off, too
+        refused = False  # by its status; the body of a refusal may also break off
         if vendor == "bedrock" and aws is not None and not self._settings.keys.get(vendor):
             signed = {name: v for name, v in headers.items() if name == "content-type"}
             time_now = datetime.now(timezone.utc)
@@ -299,15 +300,16 @@ class Upstream:
             message = f"{server} was silent for {seconds:g} s"
             raise UpstreamError(message, 504, unpaid=refused) from None
         except ClientError as error:
-            # Names and TLS included, and a proxy that makes no connection, or has no address.
+            # This includes errors of name resolution and TLS, and of a proxy that does not connect
+            # or has an invalid address.
             unreached = isinstance(error, (ClientConnectorError, ClientHttpProxyError, InvalidURL))
             message = f"{server} cannot be used: {cause(error)}"
             raise UpstreamError(message, unreached=unreached, unpaid=refused) from None
 
     async def outage(self) -> str:
-        """Return why no server that is set up lets the gateway in; empty if one does.
+        """Return why no configured server accepts the gateway's requests; empty if one does.
 
-        Asked is for the list of models, with nothing of an agent's, and it costs nothing.
+        It requests the list of models, which contains nothing from an agent and costs nothing.
         """
         reasons = []
         for vendor in self._settings.configured:
@@ -322,7 +324,7 @@ class Upstream:
             try:
                 async with request as answer:
                     status = answer.status
-            except LimitReached:  # it did answer
+            except LimitReached:  # the server did answer
                 return ""
             except UpstreamError as failed:
                 if not failed.unreached:
@@ -335,14 +337,14 @@ class Upstream:
         return "; ".join(reasons)
 
     def mask(self, data: bytes) -> bytes:
-        """Return what a server sent, without the key, which some repeat in their errors."""
+        """Mask the keys in a server's data; some servers repeat the key in their errors."""
         for secret in self.secrets:
             data = data.replace(secret.encode(), b"***")
         return data
 
 
 def replayed(recorded: RecordedAnswer) -> Answer:
-    """Return an answer of a recording."""
+    """Return an answer from a recording."""
     return Answer(recorded.status, recorded.content_type, {}, _recorded_pieces(recorded))
 
 
@@ -351,12 +353,12 @@ async def _whole(data: bytes) -> AsyncIterator[bytes]:
 
 
 def seconds_until_reset(headers: Mapping[str, str], data: bytes, now: float) -> float | None:
-    """Return how long a limit is used up; None where the answer does not say so.
+    """Return how many seconds a limit is used up; None if the answer does not say so.
 
     Args:
-        headers: of the answer; Anthropic has the time of the reset there.
-        data: its body; Codex's server has the time there.
-        now: the time, in seconds since 1970.
+        headers: the answer's headers, in which Anthropic sends the time of the reset.
+        data: its body, in which Codex's server sends the time.
+        now: the current time, in seconds since 1970.
     """
     error = (parse_object(data) or {}).get("error")
     error = error if isinstance(error, dict) else {}
@@ -382,7 +384,7 @@ async def _recorded_pieces(recorded: RecordedAnswer) -> AsyncIterator[bytes]:
 
 
 def _payload(data: bytes) -> bytes | io.BytesIO:
-    """Return a body as the client sends it: a large one in pieces, so that others go on."""
+    """Return a body for aiohttp; a large one is sent in pieces, so as not to block the loop."""
     return data if len(data) < 512 * 1024 else io.BytesIO(data)
 
 
@@ -396,13 +398,13 @@ def _proxy(address: str) -> str | None:
 
 
 def _without_password(proxy: str) -> str:
-    """Return a proxy for messages, as the machine's settings have it."""
+    """Return a proxy's address without its user and password, for messages."""
     scheme = match[0] if (match := _SCHEME.match(proxy)) else ""
     return scheme + proxy[len(scheme) :].rpartition("@")[2]
 
 
 def cause(error: BaseException) -> str:
-    """Return why a connection failed: the system's words, or the library's."""
+    """Return why a connection failed: the system's message, or the library's."""
     if isinstance(error, ClientHttpProxyError):
         return f"the proxy answered with status {error.status} {error.message:.100}".rstrip()
     if isinstance(error, InvalidURL):  # its text is the address, with the password

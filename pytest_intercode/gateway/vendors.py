@@ -1,4 +1,4 @@
-"""The servers that requests go to: their addresses, keys, and how they word an error. Pure."""
+"""The servers that requests go to: their addresses, keys, and error formats. Pure."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ __all__ = ["VENDORS", "Vendor", "VendorName", "Words"]
 
 VendorName: TypeAlias = Literal["openai", "anthropic", "google", "azure", "bedrock", "vertex"]
 Words: TypeAlias = Literal["openai", "anthropic", "google", "amazon"]
-"""Whose form an error has."""
+"""The format of an error."""
 
 
 @dataclass(frozen=True)
 class Vendor:
-    """Where the models of one vendor are.
+    """The API of one vendor.
 
     Attributes:
         address_variable: the environment variable of the address.
-        key_variables: those of the key, of which the first that is set counts.
-        address: the vendor's own; empty where each customer has one.
-        header: the header that has the key; ``authorization`` has it as a bearer's.
-        words: the form of its errors.
-        models_path: where its models are listed, which costs nothing.
-        example: an address, for messages.
+        key_variables: the environment variables of the key; the first one that is set counts.
+        address: the vendor's own address; empty if each customer has a different one.
+        header: the header with the key; in ``authorization`` it is a bearer token.
+        words: the format of its errors.
+        models_path: the path of its list of models, which costs nothing.
+        example: an example of an address, for messages.
     """
 
     address_variable: str
@@ -68,7 +68,7 @@ VENDORS: Mapping[str, Vendor] = {
         models_path="/openai/v1/models",
         example="https://NAME.openai.azure.com",
     ),
-    # Without its own key, requests are signed; without an address, it is that of the region.
+    # Without its own key, requests are signed; the default address is that of the region.
     "bedrock": Vendor(
         "AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
         ("AWS_BEARER_TOKEN_BEDROCK",),
@@ -78,7 +78,7 @@ VENDORS: Mapping[str, Vendor] = {
         models_path="/async-invoke",
         example="https://bedrock-runtime.us-east-1.amazonaws.com",
     ),
-    # It has a token of Google Cloud's in place of a key.
+    # It uses a token of Google Cloud instead of a key.
     "vertex": Vendor(
         "GOOGLE_VERTEX_BASE_URL",
         (),
@@ -89,4 +89,4 @@ VENDORS: Mapping[str, Vendor] = {
         example="https://aiplatform.googleapis.com",
     ),
 }
-"""The vendors, by the names that settings have for them."""
+"""The vendors, by their names in the settings."""
