@@ -1,1 +1,1 @@
-"""Judges: a model grades what an agent did by a task's rubric, and its words are only data."""
+"""Judges: a model grades an agent's work by a task's rubric; the agent's words are only data."""

@@ -14,15 +14,15 @@ __all__ = ["read_verdict"]
 _FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*)\n```", re.DOTALL)
 _KEYS = {"score", "reason"}
 _MAX_ANSWER = 20_000  # characters; a verdict has one sentence
-_MAX_REASON = 500  # characters that are kept
+_MAX_REASON = 500  # characters of a reason that are kept
 _MAX_QUOTED = 80  # characters of an answer in a message
 
 
 def read_verdict(text: str) -> Verdict:
-    """Return the verdict that an answer is; a fence of a code block around all of it is taken off.
+    """Parse an answer as a verdict; a code fence around the whole answer is removed.
 
     Raises:
-        ValueError: it is none. The message quotes its beginning, in one line.
+        ValueError: it is not a verdict. The message quotes its beginning, in one line.
     """
     text = text.strip()
     quoted = f": {one_line(text)[:_MAX_QUOTED]}" if text else ""

@@ -1,7 +1,7 @@
-"""The judge of one episode, asked through a gateway in a session of its own.
+"""The judge of one episode, asked through a gateway in a separate session.
 
-So no key is in sight, answers are recorded and replayed as an agent's are, and the tokens are the
-judge's own, which no budget of the agent's counts.
+So no key is visible, answers are recorded and replayed like an agent's, and the judge's tokens do
+not count toward any budget of the agent.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pytest_intercode.judging.question import NOTHING_DONE, Material, make_messa
 
 __all__ = ["Hearing"]
 
-_MARK_SIZE = 16  # bytes of a mark: nobody guesses it
-_MAX_SERVER_FAILURES = 3  # on what an agent did, before they are for its texts
-_MAX_LINE = 300  # characters of what a server says
+_MARK_SIZE = 16  # bytes of a mark, so that it cannot be guessed
+_MAX_SERVER_FAILURES = 3  # on an agent's texts, before these are taken as the cause
+_MAX_LINE = 300  # characters of a server's message
 
 
 class Hearing:
@@ -37,11 +37,11 @@ class Hearing:
     Args:
         task: the task, which has a judge.
         gateway: leads to the model.
-        purpose: what it is asked for.
-        recording: what records or replays the votes; None for what the gateway's settings say.
+        purpose: the purpose of the votes, the end of the session's key.
+        recording: records or replays the votes; None if the gateway's settings apply.
 
     Attributes:
-        usage: what was used up so far.
+        usage: the usage so far.
         unusable: the answers so far that were not a verdict, each in one line.
     """
 
@@ -58,7 +58,7 @@ class Hearing:
         self.usage = UNSPENT
         self.unusable: list[str] = []
         self._faults: dict[Material, Verdict] = {}
-        self._server_has_failed = False  # at the last request
+        self._server_has_failed = False  # on the last request
         self._lock = threading.Lock()
         self._session = gateway.open(
             f"{episode_key(task)}-{purpose}", spend=self._spend, recording=recording
@@ -76,15 +76,15 @@ class Hearing:
         self.close()
 
     def judge(self, material: Material, reward: float) -> tuple[JudgeRecord, JudgeError | None]:
-        """Ask for all votes on what an agent did, and end the session.
+        """Ask for all votes on an agent's work, and end the session.
 
         Args:
-            material: what the judge is shown.
+            material: the material that the judge is shown.
             reward: the environment's own reward.
 
         Returns:
-            The record of what was asked, with all that was used up; and why there is no verdict,
-            where the model gives none.
+            The record of the votes, with the whole usage; and the error if the model gives no
+            verdict, else None.
         """
         verdicts: Sequence[Verdict] = ()
         failure: JudgeError | None = None
@@ -109,14 +109,14 @@ class Hearing:
     def vote(self, material: Material) -> Verdict:
         """Return one vote.
 
-        Where an answer is not a verdict, it is asked once more, and then about an agent that did
-        nothing. If that brings a verdict, it is this agent's texts that keep the judge from one,
-        and the vote is 0; else the judge is at fault. A server may fail for other reasons: it has
-        to fail on these texts three times, and each time to answer on as many harmless ones right
-        after it. Then further votes are 0, too.
+        If an answer is not a verdict, the model is asked once more, and then about an agent that
+        did nothing. If it gives a verdict on that, this agent's texts are the cause, and the vote
+        is 0; otherwise the judge is at fault. A server error may have other causes: the server must
+        fail on these texts three times, and each time answer a harmless text of the same length
+        right after it. Then all further votes are 0 as well.
 
         Raises:
-            JudgeError: the model cannot be reached, or gives no verdict whatever it is shown.
+            JudgeError: the model cannot be reached, or never gives a verdict.
         """
         if material in self._faults:
             return self._faults[material]
@@ -141,7 +141,7 @@ class Hearing:
         return verdict
 
     def stop(self, reason: str = "") -> None:
-        """End a request that runs, from any thread, and begin no other."""
+        """Abort a running request, from any thread, and start no other."""
         self._caller.abort()
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class Hearing:
         self._session.close()
 
     def _ask(self, material: Material) -> Verdict | None:
-        """Ask once; return None for an answer that is not a verdict, and keep a line about it."""
+        """Ask once; if the answer is not a verdict, note that in ``unusable`` and return None."""
         self._server_has_failed = False
         mark = secrets.token_hex(_MARK_SIZE)
         request: Mapping[str, Any] = {"messages": make_messages(self._task, material, mark)}
@@ -167,11 +167,11 @@ class Hearing:
         return None
 
     def _check_reached(self, error: AgentError) -> None:
-        """See that it was the model that has refused, and for what it was shown.
+        """Check that an error may be due to the content of the request.
 
         Raises:
-            JudgeError: no model was reached, the key or a limit is why, or the recording lacks the
-                request.
+            JudgeError: no model was reached, the cause is the key or a limit, or the recording
+                lacks the request.
         """
         session = self._session
         if session.failure:

@@ -1,6 +1,6 @@
-"""The judges of a run: what of an episode's reward a model gives, and how its record gets it.
+"""The judges of a run: models that give a share of episodes' rewards, for the episode records.
 
-Light: what asks models is imported when the first is asked.
+Lightweight: the modules that ask models are imported when the first judge is asked.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ Reaching: TypeAlias = Callable[[Callable[[str], None]], AbstractContextManager[N
 
 
 class Judges:
-    """Asks the judges of tasks; light until the first is asked, and safe to use from threads.
+    """Asks the judges of tasks; lightweight until the first is asked, and thread-safe.
 
     Args:
-        settings: how models are reached; None for what the environment's variables say.
+        settings: how models are reached; None to read environment variables.
     """
 
     def __init__(self, settings: GatewaySettings | None = None) -> None:
         self._gateway = LazyGateway(settings)
 
     def check(self, task: Task, *, replayed: bool = False) -> None:
-        """See that a task's judge can be asked, before anything is started for it.
+        """Check that a task's judge can be asked, before anything is started for it.
 
         Args:
             task: the task.
-            replayed: a recording of its own answers.
+            replayed: whether a separate recording answers.
 
         Raises:
-            ConfigurationError: something is missing.
+            ConfigurationError: the judge cannot be asked.
         """
         if task.judge is None:
             return
@@ -60,15 +60,15 @@ class Judges:
     def open(
         self, task: Task, purpose: str = "judge", recording: EpisodeRecording | None = None
     ) -> Hearing:
-        """Return what asks the judge of one episode; to be closed.
+        """Return a hearing, which asks the judge of one episode; the caller has to close it.
 
         Args:
             task: the task, which has a judge.
-            purpose: what it is asked for: the end of its name in recordings.
-            recording: what records or replays the votes; None for what the run's settings say.
+            purpose: the purpose of the votes, the end of their name in recordings.
+            recording: records or replays the votes; None if the run's settings apply.
 
         Raises:
-            ConfigurationError: it cannot be asked.
+            ConfigurationError: the judge cannot be asked.
         """
         from pytest_intercode.judging.hearing import Hearing
 
@@ -78,15 +78,17 @@ class Judges:
     def judge(self, task: Task, record: EpisodeRecord, reaching: Reaching) -> EpisodeRecord:
         """Return the record of an episode with its judge's share in the reward.
 
-        An agent that ended in an error has nothing to win, so nobody is asked, and the score is 0.
+        An agent that ended in an error cannot gain a reward, so its judge is not asked, and the
+        score is 0.
 
         Args:
             task: the task, which has a judge.
-            record: the episode, graded by its environment alone.
-            reaching: a context in which what it is given ends the requests when it is called.
+            record: the episode, graded only by its environment.
+            reaching: returns a context in which others can call the given function to end the
+                requests.
 
         Raises:
-            JudgeError: the model gives no verdict; ``record`` has what there is.
+            JudgeError: the model gives no verdict; the error's ``record`` has the votes so far.
         """
         assert task.judge is not None
         if record.outcome == "agent-error":
@@ -107,7 +109,7 @@ class Judges:
         return judged_record(record, votes)
 
     def close(self) -> None:
-        """Close what was opened; may be called twice."""
+        """Close the gateway if it was opened; may be called twice."""
         self._gateway.close()
 
 
@@ -115,8 +117,8 @@ def judged_record(record: EpisodeRecord, votes: JudgeRecord) -> EpisodeRecord:
     """Return the record of an episode with its judge's share in the reward.
 
     Args:
-        record: the episode, graded by its environment alone.
-        votes: its judge's.
+        record: the episode, graded only by its environment.
+        votes: the votes of its judge.
     """
     own_reward = Reward(record.reward, record.parts, record.reason, record.test_output)
     reward = judged_reward(own_reward, votes)

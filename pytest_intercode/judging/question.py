@@ -1,9 +1,9 @@
-"""What a judge is asked: the rubric, the instruction, and what the agent did, as data. Pure.
+"""The question to a judge: the rubric, the instruction, and the agent's work, as data. Pure.
 
-Whatever an agent has a hand in stands between two lines with a mark that nobody knew before, and
-each of its lines begins with the same two characters. It is indented below our headings, so that
-no text of a turn looks like another turn, or like the end state. It is escaped, and so are the
-marks by which templates of chat models begin a message of another role.
+All text that an agent can influence is between two lines with an unpredictable mark, and each of
+its lines begins with the same two characters. It is indented below our headings, so that no text
+of a turn looks like another turn or like the end state. It is escaped, as are the markers with
+which templates of chat models begin a message of another role.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from pytest_intercode.environments.registry import kind_of
 
 __all__ = ["NOTHING_DONE", "Material", "describe_episode", "make_messages"]
 
-# Characters; of what is longer, the first and the last half is shown.
+# Characters; of a longer text, the beginning and the end are shown, half of this each.
 _MAX_ACTION = 8_000
 _MAX_OBSERVATION = 4_000
-_MAX_TURNS = 100_000  # of all turns together
+_MAX_TURNS = 100_000  # for all turns together
 _MAX_STATE = 30_000
 
 _MARGIN = "| "
-# As templates of chat models write roles. A server may read them in a message's text, too.
+# Role markers in templates of chat models. A server may also interpret them in a message's text.
 _ROLES = re.compile(
     r"<(?=\|[^|<>\n]{0,64}\|?>)|<(?=/?s>)|<(?=<?/?SYS>>)|<(?=(?:start|end)_of_turn>)|"
     r"<(?=[be]os>)|\[(?=/?INST\])|<(?=\uff5c)"
@@ -73,11 +73,11 @@ Grade it by the rubric. Answer with the JSON object alone."""
 
 @dataclass(frozen=True)
 class Material:
-    """What a judge is shown of an episode.
+    """The part of an episode that a judge is shown.
 
     Attributes:
-        text: it, as it is, without a fence.
-        omitted: how many characters are left out, as there are too many.
+        text: the text, neither fenced nor escaped.
+        omitted: how many characters are left out because there are too many.
     """
 
     text: str
@@ -85,27 +85,27 @@ class Material:
 
     @property
     def digest(self) -> str:
-        """16 hexadecimal digits of SHA-256, which name it."""
+        """16 hexadecimal digits of the text's SHA-256, which identify it."""
         return hashlib.sha256(self.text.encode("utf-8", "replace")).hexdigest()[:16]
 
     def harmless(self) -> Material:
-        """Return as much text on an agent that did nothing."""
+        """Return a text of about the same length for an agent that did nothing."""
         lines = len(self.text) // len(NOTHING_DONE.text) + 1
         return Material("\n".join([NOTHING_DONE.text] * lines))
 
     def with_text(self, text: str) -> Material:
-        """Return it with a text behind it, as if the agent had said it at its end."""
+        """Return the material with a text added, as if the agent had written it at the end."""
         return Material(f"{self.text}\n{indented(text)}", self.omitted)
 
 
 NOTHING_DONE = Material("(the agent did nothing)")
-"""What a judge is shown to see whether it can answer at all."""
+"""The material with which we check whether a judge can answer at all."""
 
 
 def describe_episode(record: EpisodeRecord) -> Material:
-    """Return what a judge is shown of an episode: the turns, and the agent's end state.
+    """Return the material of an episode: the turns, and the agent's end state.
 
-    Nothing of it is gold's.
+    It contains nothing from gold.
     """
     omitted = 0
     parts = []
@@ -130,9 +130,9 @@ def make_messages(task: Task, material: Material, mark: str) -> list[dict[str, s
 
     Args:
         task: the task, which has a judge.
-        material: what is judged.
-        mark: of the fence: random, new for each request, and in hexadecimal digits, which
-            recordings do not compare.
+        material: the material to judge.
+        mark: the mark of the fence: random, new for each request, and made of hexadecimal digits,
+            which comparisons with recordings ignore.
     """
     assert task.judge is not None
     omission = (
@@ -153,12 +153,12 @@ def make_messages(task: Task, material: Material, mark: str) -> list[dict[str, s
 
 
 def _escape(text: str) -> str:
-    """Return a text that drives nothing: no terminal, no template of a chat, no reading order."""
+    """Escape what would affect a terminal, a chat template, or the order in which text is read."""
     return _ROLES.sub(lambda match: f"\\x{ord(match[0]):02x}", escape_for_terminal(text))
 
 
 def _turn_texts(record: EpisodeRecord) -> Iterator[tuple[str, str, int]]:
-    """Yield a heading, a text and how much of it is shown, for what there is of each turn."""
+    """Yield a heading, a text and the number of its characters to show, for each part of a turn."""
     dialogue = group_by_turn(record.dialogue, len(record.turns))
     yield from _exchange_texts(dialogue.get(0, ()))
     for number, turn in enumerate(record.turns, 1):
@@ -183,7 +183,7 @@ def _describe_state(record: EpisodeRecord) -> str:
     try:
         state = kind_of(record.task.env).judged_state(record.state)
         return "\n".join(_describe_parts(state))
-    except (AttributeError, KeyError, TypeError, ValueError):  # of another version, or anybody's
+    except (AttributeError, KeyError, TypeError, ValueError):  # of another version, or untrusted
         return ""
 
 
@@ -195,10 +195,10 @@ def _describe_parts(state: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _cut(text: str, limit: int) -> tuple[str, int]:
-    """Return the first and the last half of what is shown, and how many characters it lacks."""
+    """Return the beginning and the end of a text, and how many characters are left out."""
     if len(text) <= limit:
         return text, 0
     half = limit // 2
     omitted = len(text) - 2 * half
-    # What follows may be the end of a line, and is not to look like the beginning of one.
+    # The last half may start in the middle of a line, and must not look like the start of one.
     return f"{text[:half]}\n[... {omitted} characters ...] {text[-half:]}", omitted
