@@ -1,4 +1,4 @@
-"""The Gymnasium face: importing it registers ``InterCode/Bash-v0`` and its like.
+"""The Gymnasium interface: importing it registers ``InterCode/Bash-v0`` and the others.
 
 ::
 
@@ -35,4 +35,4 @@ def _register(env: str) -> None:
         )
 
 
-watch_environments(_register)  # ours, and those that others add
+watch_environments(_register)  # our environments, and those that other packages add

@@ -30,33 +30,33 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 class IntercodeEnv(gymnasium.Env[str, str]):
     """Tasks as a Gymnasium environment.
 
-    The first observation is the task's query, an action is code or ``submit``, and what follows is
-    what its execution printed. Rewards are 0.0 until the episode ends, unless ``feedback`` is
-    ``reward``. An episode whose turns are used up is truncated; one that was submitted, or solved
+    The first observation is the task's query. An action is code or ``submit``, and the next
+    observation is its output. Rewards are 0.0 until the episode ends, unless ``feedback`` is
+    ``reward``. An episode whose turns are used up is truncated; one that is submitted, or solved
     with rewards as feedback, is terminated.
 
-    ``info`` of a reset has ``task_id`` and ``task``, a :class:`~pytest_intercode.TaskView`; that of
-    a step has ``task_id``, ``executed`` and ``turns_left``, and at the end ``parts`` of the reward
-    and its ``reason``.
+    The ``info`` of a reset has ``task_id`` and ``task``, a :class:`~pytest_intercode.TaskView`;
+    that of a step has ``task_id``, ``executed`` and ``turns_left``, and at the end the ``parts`` of
+    the reward and its ``reason``.
 
     Args:
         env: the environment's name.
-        max_length: characters of an observation; of a longer one the middle is left out.
-        render_mode: ``ansi``, and ``render`` returns the trajectory so far; or None.
-        suite: as for :func:`pytest_intercode.make`, like all that follow.
-        dataset: see there.
-        data: see there.
-        profile: see there.
-        feedback: see there.
-        max_turns: see there.
-        action_timeout: see there.
-        network: see there.
-        allow_path: see there.
-        pass_env: see there.
-        provider: see there.
+        max_length: characters of an observation; the middle of a longer one is omitted.
+        render_mode: ``ansi`` to make ``render`` return the trajectory so far; or None.
+        suite: as for :func:`pytest_intercode.make`.
+        dataset: as for :func:`pytest_intercode.make`.
+        data: as for :func:`pytest_intercode.make`.
+        profile: as for :func:`pytest_intercode.make`.
+        feedback: as for :func:`pytest_intercode.make`.
+        max_turns: as for :func:`pytest_intercode.make`.
+        action_timeout: as for :func:`pytest_intercode.make`.
+        network: as for :func:`pytest_intercode.make`.
+        allow_path: as for :func:`pytest_intercode.make`.
+        pass_env: as for :func:`pytest_intercode.make`.
+        provider: as for :func:`pytest_intercode.make`.
 
     Attributes:
-        environment: the :class:`~pytest_intercode.Environment` below.
+        environment: the underlying :class:`~pytest_intercode.Environment`.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - Gymnasium's own way
@@ -106,7 +106,7 @@ class IntercodeEnv(gymnasium.Env[str, str]):
         """Start an episode on a fresh sandbox.
 
         Args:
-            seed: begin the list of tasks again; equal seeds give equal sequences of tasks.
+            seed: if given, restarts the list of tasks; equal seeds give equal sequences of tasks.
             options: ``{"task": ...}`` with the id of a task, or a task.
 
         Returns:
@@ -114,7 +114,7 @@ class IntercodeEnv(gymnasium.Env[str, str]):
 
         Raises:
             TaskError: the task cannot be set up.
-            InfrastructureError: no sandbox could be had.
+            InfrastructureError: no sandbox is available.
         """
         if self._closed:
             raise ClosedEnvironmentError("the environment is closed; make another")
@@ -128,7 +128,7 @@ class IntercodeEnv(gymnasium.Env[str, str]):
             try:
                 first, info = self._start_episode(task)
                 break
-            except GoldRefused:  # nothing can be graded against it: the next task, then
+            except GoldRefused:  # the task cannot be graded; continue with the next one
                 refused.add(task.id)
                 if is_requested or len(refused) == len(tasks.tasks):
                     raise
@@ -151,7 +151,7 @@ class IntercodeEnv(gymnasium.Env[str, str]):
         """Run one action, or end the episode if it is ``submit``.
 
         Raises:
-            InvalidAction: it is not a string, or longer than the action space has it.
+            InvalidAction: it is not a string, or longer than the action space allows.
             ResetNeeded: no episode is running.
             InfrastructureError: the sandbox broke; the next call is ``reset``.
         """
@@ -164,7 +164,7 @@ class IntercodeEnv(gymnasium.Env[str, str]):
                 f"an action is a str of at most {MAX_LENGTH} characters, not {description}"
             )
         environment = self.environment
-        self._running = False  # unless it ends well
+        self._running = False  # until the step has succeeded
         observation, reward, terminated, truncated, _ = environment.step(action)
         task, last = environment.task, environment.turns[-1]
         assert task is not None
@@ -180,7 +180,7 @@ class IntercodeEnv(gymnasium.Env[str, str]):
         return self._clip(observation), float(reward), terminated, truncated, info
 
     def render(self) -> str | None:
-        """Return the trajectory so far, if the environment was made with a render mode."""
+        """Return the trajectory so far; None if the environment was made without a render mode."""
         if self.render_mode is None:
             gymnasium.logger.warn("render() without a render mode: make it with render_mode='ansi'")
             return None

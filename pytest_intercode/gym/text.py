@@ -1,12 +1,12 @@
-"""Text of any characters as a Gymnasium space, also in memory that processes share.
+"""Text of any characters as a Gymnasium space, which also works in shared memory.
 
-Gymnasium's own ``Text`` keeps a table of its characters, and shells print any of Unicode's 1.1
-million: here a character's index is its code point, and the table is computed. Needs Gymnasium.
+Gymnasium's own ``Text`` keeps a table of its characters, but shells can print all of Unicode's 1.1
+million. Here, a character's index is its code point, and the table is computed. Needs Gymnasium.
 
-``AsyncVectorEnv`` reads the memory of its workers once, when it is made, and has what it read
-copied after each step: an array is a view of the memory and so up to date, a string is what was
-there before the first step. Here a batch of texts is a view too, and its copy is the texts of the
-moment. Importing this module registers that with Gymnasium.
+``AsyncVectorEnv`` reads the workers' shared memory only once, when it is created, and copies the
+result after each step. An array is a view of the memory and so up to date, but a string would keep
+the value from before the first step. Here, a batch of texts is a view too, and copying it gives the
+current texts. Importing this module registers that with Gymnasium.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from gymnasium.vector.utils import (
 __all__ = ["MAX_LENGTH", "SharedTexts", "UnicodeText", "clipped"]
 
 MAX_LENGTH = 65536
-"""Characters of an action, and of an observation unless another number is given."""
+"""The most characters of an action, and by default of an observation."""
 
 _SAMPLE_CHARACTERS = string.ascii_letters + string.digits + " "
 _MAX_SAMPLE_LENGTH = 40  # characters
-_CODE_POINTS = 0x110000  # of Unicode
-_ENCODING = "utf-32-le"  # one number for each character, lone surrogates included
+_CODE_POINTS = 0x110000  # in Unicode
+_ENCODING = "utf-32-le"  # one number for each character, including lone surrogates
 
 
 class _Characters(frozenset[str]):
-    """Every character of Unicode, as a set and as a list by code point."""
+    """All characters of Unicode, as a set and as a list by code point."""
 
     def __len__(self) -> int:
         return _CODE_POINTS
@@ -60,20 +60,20 @@ _ALL_CHARACTERS = _Characters()
 
 
 class UnicodeText(Text):
-    """Strings of any characters, up to a length.
+    """Strings of any characters, up to a maximum length.
 
-    Samples are short and made of ASCII letters, digits and spaces: hardly ever a command, and
-    nothing that the time or a process id could change.
+    Samples are short and made of ASCII letters, digits and spaces. They are hardly ever valid
+    commands, and their results do not depend on the time or a process id.
     """
 
     def __init__(self, max_length: int, *, seed: int | numpy.random.Generator | None = None):
         super().__init__(max_length, min_length=0, charset=_SAMPLE_CHARACTERS, seed=seed)
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Return a short text; masks have no meaning over so many characters.
+        """Return a short random text; masks are not supported for so many characters.
 
         Raises:
-            ValueError: there is a mask.
+            ValueError: a mask or a probability is given.
         """
         if mask is not None or probability is not None:
             raise ValueError("text of any characters is sampled without a mask")
@@ -86,16 +86,16 @@ class UnicodeText(Text):
 
     @property
     def character_set(self) -> frozenset[str]:
-        """Every character."""
+        """All characters."""
         return _ALL_CHARACTERS
 
     @property
     def character_list(self) -> tuple[str, ...]:
-        """Every character, by its code point."""
+        """All characters, indexed by their code points."""
         return cast("tuple[str, ...]", _ALL_CHARACTERS)
 
     def character_index(self, char: str) -> numpy.int32:
-        """Return the code point."""
+        """Return a character's code point."""
         index: numpy.int32 = numpy.int32(ord(char))
         return index
 
@@ -110,11 +110,11 @@ class UnicodeText(Text):
 
 
 class SharedTexts(Sequence[str]):
-    """One text for each environment, as it is in shared memory now.
+    """The current texts in shared memory, one for each environment.
 
     Args:
-        memory: for each text its length and its code points.
-        length: characters that a text may have.
+        memory: the length and the code points of each text.
+        length: the most characters that a text may have.
     """
 
     def __init__(self, memory: numpy.ndarray[Any, Any], length: int) -> None:
@@ -137,7 +137,7 @@ class SharedTexts(Sequence[str]):
         return codes.decode(_ENCODING, "surrogatepass")
 
     def write(self, index: int, text: str) -> None:
-        """Put a text in its place."""
+        """Write the text at an index."""
         codes = numpy.frombuffer(text.encode(_ENCODING, "surrogatepass"), numpy.int32)
         self._rows[index][1 : 1 + len(codes)] = codes
         self._rows[index][0] = len(codes)
@@ -172,11 +172,11 @@ def _write(space: UnicodeText, index: int, values: str, shared_memory: Any) -> N
 
 
 def clipped(text: str, length: int) -> str:
-    """Leave out the middle of a text that is too long, and say how much of it.
+    """Replace the middle of a text that is too long with a note of the text's length.
 
     Args:
         text: the text.
-        length: characters that may be left.
+        length: the most characters of the result.
     """
     if len(text) <= length:
         return text
