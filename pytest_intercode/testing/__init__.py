@@ -1,4 +1,4 @@
-"""Tests for what other packages add. They run in the package's own test suite, as pytest classes.
+"""Tests for extensions by other packages: pytest classes that run in the package's own test suite.
 
 A backend is tested by a file of five lines (docs/backends.md)::
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import pytest
 
-# Before they are imported: else a test that fails would say "AssertionError", and no more.
+# Before they are imported: otherwise a failing test would show only "AssertionError".
 pytest.register_assert_rewrite(
     *(f"{__name__}.{part}" for part in ("actions", "clock", "disk", "fixtures", "limits", "shells"))
 )
@@ -29,12 +29,12 @@ __all__ = ["BackendUnderTest", "SandboxContract"]
 
 
 class SandboxContract(ActionTests, ShellTests, ClockTests, DiskTests, LimitTests):
-    """What environments rely on, whatever runs the sandboxes.
+    """The behavior of sandboxes that environments rely on, whatever the backend.
 
-    A subclass names its ``backend``, and where it likes an ``image`` and ``settings``. To test one
-    that is made in another way, override the fixture ``under_test``, which returns a
-    :class:`BackendUnderTest`.
+    A subclass sets its ``backend``, and optionally an ``image`` and ``settings``. To test a backend
+    that is created in another way, override the fixture ``under_test``, which returns
+    a :class:`BackendUnderTest`.
 
-    A part of it can be run by its name, such as ``pytest -k test_memory``; docs/backends.md says
-    where to begin.
+    To run a part of the contract, select it by name, as in ``pytest -k test_memory``;
+    docs/backends.md suggests where to begin.
     """

@@ -1,4 +1,4 @@
-"""What an action sees, and what becomes of it: state, output, input, mistakes."""
+"""Tests of the state that an action sees, its output, its input, and mistakes in it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = ["ActionTests"]
 
 
 class ActionTests(ContractFixtures):
-    """What an action sees, and what becomes of it: state, output, input, mistakes."""
+    """Tests of the state that an action sees, its output, its input, and mistakes in it."""
 
-    # -- what lasts from action to action
+    # -- state that lasts from action to action
 
     def test_state_lasts(self, sandbox: Sandbox) -> None:
         output_of(sandbox, "mkdir -p '/tmp/a b' && cd '/tmp/a b'")
@@ -74,7 +74,7 @@ class ActionTests(ContractFixtures):
         assert output in ("late\nmine\n", "mine\nlate\n")
 
     def test_programs_have_no_descriptor_of_ours(self, shared: Sandbox) -> None:
-        """Nothing that starts the keeper leaves a descriptor open; the fourth is that of `ls`."""
+        """The keeper inherits no other open descriptor; the fourth one is opened by `ls`."""
         assert output_of(shared, "ls /proc/self/fd") == "0\n1\n2\n3\n"
         assert output_of(shared, "(exec ls /proc/self/fd) & wait") == "0\n1\n2\n3\n"
 
@@ -111,7 +111,7 @@ class ActionTests(ContractFixtures):
     # -- output
 
     def test_stdout_and_stderr_keep_their_order(self, shared: Sandbox) -> None:
-        """Both come through the keeper's output; its error output is for the keeper's answers."""
+        """Both use the keeper's standard output; its standard error has the keeper's answers."""
         count = 400
         expected = "".join(f"out {n}\nerr {n}\n" for n in range(count))
         builtin = f'for ((n = 0; n < {count}; n++)); do echo "out $n"; echo "err $n" >&2; done'
@@ -121,7 +121,7 @@ class ActionTests(ContractFixtures):
         assert output_of(shared, f"python3 -c {shlex.quote(program)}") == expected
 
     def test_bytes_are_exact(self, shared: Sandbox) -> None:
-        """No terminal is in between, and nothing decodes what is carried."""
+        """There is no terminal in between, and nothing decodes the bytes."""
         data = random.Random(1).randbytes(50_000) + bytes(range(256))
         shared.unpack(pack(("data", data)))
         execution = shared.run("cat /data", SOON)
@@ -151,7 +151,7 @@ class ActionTests(ContractFixtures):
         assert (len(longer.output), longer.size, longer.truncated) == (1000, 1001, True)
 
     def test_flood_is_stopped(self, sandbox: Sandbox) -> None:
-        """What carries output stores no more of it than it can pass on."""
+        """The transport of output does not store more of it than it can pass on."""
         execution = sandbox.run("yes", 60)
         assert (execution.ended, execution.status, execution.restarted) == ("flood", None, True)
         assert execution.size > FLOOD
@@ -168,7 +168,7 @@ class ActionTests(ContractFixtures):
         assert output_of(shared, "cat; echo still here") == "still here\n"
 
     def test_large_action(self, shared: Sandbox) -> None:
-        """Bytes that the keeper's input does not take at once wait, and are not lost."""
+        """Bytes that the keeper's input cannot take immediately wait, and are not lost."""
         word = "0123456789abcdef" * 65536  # 1 MiB
         assert output_of(shared, f"x='{word}'; echo ${{#x}}; printf %s \"$x\" | sha256sum", 30) == (
             f"{len(word)}\n{hashlib.sha256(word.encode()).hexdigest()}  -\n"
@@ -184,7 +184,7 @@ class ActionTests(ContractFixtures):
         assert output_of(shared, "# a comment\n\n   \n") == ""
         assert output_of(shared, "cat <<'E'\n$x 'quoted'\nE\n") == "$x 'quoted'\n"
 
-    # -- what bash says of mistakes
+    # -- bash's messages about mistakes
 
     @pytest.mark.parametrize(
         "mistake",

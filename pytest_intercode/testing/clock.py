@@ -1,4 +1,4 @@
-"""The clock, interrupts, and what runs next to the shell."""
+"""Tests of the clock, interrupts, and commands that run next to the shell."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from pytest_intercode.testing.fixtures import (
 
 __all__ = ["ClockTests"]
 
-_FAULTS = (SandboxError, SandboxBroken)  # the second where something has acted there before
+_FAULTS = (SandboxError, SandboxBroken)  # the second if an action has run in the sandbox before
 
 
 class ClockTests(ContractFixtures):
-    """The clock, interrupts, and what runs next to the shell."""
+    """Tests of the clock, interrupts, and commands that run next to the shell."""
 
     # -- the clock
 
@@ -64,8 +64,8 @@ class ClockTests(ContractFixtures):
         output_of(sandbox, f"({GO}; sleep 1000) &")
         started = "until grep -qs '100[0]' /proc/[0-9]*/cmdline; do sleep 0.02; done"
         assert sandbox.run(f"touch /tmp/go; {started}; sleep 999", 2.0).ended == "timeout"
-        # The job's, and not the action's, which was killed and has no words any more.
-        # Others may end while they are listed.
+        # The job's sleep, but not the action's, which was killed and has no command line any more.
+        # Other processes may end while they are listed.
         words = "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline; echo; done 2>/dev/null"
         assert sandbox.admin(f"{words} | grep '^sleep '", SOON) == (0, b"sleep 1000 \n")
 
@@ -73,7 +73,7 @@ class ClockTests(ContractFixtures):
     def test_bomb_of_an_earlier_action(self, launch: Launch) -> None:
         sandbox = launch(limits=Limits(pids=128))
         output_of(sandbox, "x=kept")
-        # A busy machine takes its time to fill; a bomb is one once it is finished.
+        # A busy machine fills slowly, so wait until the bomb has reached its full size.
         sandbox.run("b() { b | b & }; b; while set -- /proc/[0-9]*; [ $# -lt 120 ]; do :; done", 30)
         sandbox.run("sleep 1000", 0.3)
         assert sandbox.run("echo $x; sleep 0.01 && echo forked", 20).output.endswith(b"forked\n")
@@ -93,7 +93,7 @@ class ClockTests(ContractFixtures):
         assert repeated.seconds < PROMPTLY
 
     def test_close_from_another_thread(self, sandbox: Sandbox) -> None:
-        """It ends an action at once, with an error that names the sandbox."""
+        """It ends an action immediately, with an error that names the sandbox."""
         timer = threading.Timer(0.3, sandbox.close)
         timer.start()
         began = time.monotonic()
@@ -123,9 +123,9 @@ class ClockTests(ContractFixtures):
         assert 0.5 <= time.monotonic() - began < 0.5 + PROMPTLY
 
     def test_admin(self, shared: Sandbox) -> None:
-        """Our own commands run as root, next to the shell, whose state they neither see nor touch.
+        """Our own commands run as root next to the shell, and neither see nor change its state.
 
-        What they print is exact, whatever its size.
+        Their output is exact, whatever its size.
         """
         output_of(shared, "cd /tmp; x=mine; (exit 9)")
         assert shared.admin("echo out; echo err >&2; pwd; echo [$x]; exit 7", SOON) == (
@@ -191,7 +191,7 @@ class ClockTests(ContractFixtures):
 
     @pytest.mark.parametrize("workdir", ["/work/made here", "/it's"])
     def test_workdir_is_made(self, launch: Launch, workdir: str) -> None:
-        """``workdir`` is made by the keeper; ``hostname`` and ``variables`` are the backend's."""
+        """The keeper makes ``workdir``; the backend sets ``hostname`` and ``variables``."""
         sandbox = launch(workdir=workdir, hostname="machine", variables=(("NAME", "a value"),))
         assert output_of(sandbox, 'pwd; hostname; echo "$NAME"') == f"{workdir}\nmachine\na value\n"
         assert PurePosixPath(sandbox.run("cd ..", SOON).cwd) == PurePosixPath(workdir).parent

@@ -1,4 +1,4 @@
-"""What is on a sandbox's disk, what changed there, and how a sandbox ends."""
+"""Tests of the content of a sandbox's disk, of changes to it, and of a sandbox's end."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ _CHANGES: dict[str, tuple[str, dict[str, Entry | None]]] = {
 
 
 class DiskTests(ContractFixtures):
-    """What is on a sandbox's disk, what changed there, and how a sandbox ends."""
+    """Tests of the content of a sandbox's disk, of changes to it, and of a sandbox's end."""
 
     @pytest.mark.parametrize("change", list(_CHANGES))
     def test_changes_on_disk(self, sandbox: Sandbox, change: str) -> None:
-        """The files of the image are on its disk, and all that is written is; memory is not."""
+        """The image's files and all written files are on its disk; files in memory are not."""
         action, expected = _CHANGES[change]
         sandbox.unpack(pack(("t/one", b"one")))
         sandbox.mark()
@@ -91,7 +91,7 @@ class DiskTests(ContractFixtures):
     # -- the end
 
     def test_a_closed_sandbox_runs_nothing(self, sandbox: Sandbox) -> None:
-        """It may be closed twice; a later use is an error with its name."""
+        """It may be closed twice; using it later is an error that names it."""
         sandbox.run("sleep 1000 &", SOON)
         sandbox.close()
         sandbox.close()
@@ -105,7 +105,7 @@ class DiskTests(ContractFixtures):
         assert output_of(second, "ls /tmp/x /dev/shm/x 2>/dev/null; pgrep sleep") == ""
 
     def test_a_launch_that_fails_is_an_error(self, under_test: BackendUnderTest) -> None:
-        """A ``SandboxError`` that names the image, or the folder that cannot be made."""
+        """It is a ``SandboxError`` that names the image, or the folder that cannot be made."""
         launch = under_test.launcher.launch
         with pytest.raises(SandboxError, match="no-such-image"):
             launch(SandboxSpec("/no-such-image"))

@@ -1,4 +1,4 @@
-"""What all parts of the contract use: the backend under test, its sandboxes, and their answers."""
+"""Shared parts of the contract: the backend under test, its sandboxes, and their outputs."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ __all__ = [
 SOON = 30.0
 """Seconds; far more than any short action takes, even on a busy machine."""
 PROMPTLY = 10.0
-"""Seconds that an end may take, likewise."""
+"""Seconds that ending an action may take; also far more than it does."""
 GO = "until [ -e /tmp/go ]; do sleep 0.02; done"
-"""What a background job waits for, so that no test depends on who is faster."""
+"""Makes a background job wait for a signal, so that no test depends on timing."""
 UTF_8 = (("LC_ALL", "C.UTF-8"),)
-"""Variables of most sandboxes, as images have other ideas of what characters are."""
+"""Variables of most sandboxes, as the default locales of images differ."""
 
 _SHARED: pytest.StashKey[dict[object, Any]] = pytest.StashKey()
-_KEEPER_AND_SHELL = ["bash", "bash"]  # the names of their processes
+_KEEPER_AND_SHELL = ["bash", "bash"]  # the names of these two processes
 _MAX_PROCESSES = 32
 SMALL_LIMITS = Limits(memory=64 * 1024**2, pids=_MAX_PROCESSES, file_size=1024**2, cpus=1.0)
-# More of them than that, which do no harm and end by themselves.
+# Starts more processes than _MAX_PROCESSES; they are harmless and end on their own.
 _FILL = (
     'LC_ALL=C python3 -c "from subprocess import Popen\n'
     f"for _ in range({_MAX_PROCESSES + 8}): Popen(['sleep', '10'])\" 2>&1"
 )
-_KILL_TIMEOUT = 3.0  # seconds in which killed processes are gone
+_KILL_TIMEOUT = 3.0  # seconds until killed processes are gone
 
 
 class _Closes(Protocol):
@@ -59,7 +59,7 @@ class BackendUnderTest(NamedTuple):
 
     Attributes:
         launcher: starts its sandboxes.
-        image: the name of the image that they are made of.
+        image: the name of the image from which they are made.
         small_limits: limits that are quickly reached.
     """
 
@@ -69,11 +69,11 @@ class BackendUnderTest(NamedTuple):
 
 
 class _StartedBackend:
-    """A backend that is started, and has its image.
+    """A backend that was started, with its image.
 
     Attributes:
-        problem: why it cannot be used here, in its own words; empty where it can be.
-        under_test: the backend; None where there is a problem, or a failure.
+        problem: why it cannot be used here, as reported by the backend; empty if it can.
+        under_test: the backend; None if there is a problem or a failure.
         failure: why it does not start; kept, so that not every test tries again.
     """
 
@@ -95,16 +95,16 @@ class _StartedBackend:
             raise
 
     def close(self) -> None:
-        """End it; also one that does not start."""
+        """Close the backend, even if it failed to start."""
         if self._backend is not None:
             self._backend.close()
 
 
 class Launch(Protocol):
-    """Starts a fresh sandbox; it is closed when the test is over."""
+    """Starts a fresh sandbox, which is closed when the test is over."""
 
     def __call__(self, **spec: Any) -> Sandbox:
-        """Start one; keywords are fields of :class:`SandboxSpec`."""
+        """Start a sandbox; keywords are fields of :class:`SandboxSpec`."""
 
 
 class ContractFixtures:
@@ -112,9 +112,9 @@ class ContractFixtures:
 
     Attributes:
         backend: the backend's name, as ``--intercode-sandbox`` takes it.
-        image: where the image comes from: one with bash, coreutils, util-linux, tar, procps and
-            Python, such as our own for the environment ``bash``.
-        settings: what else the backend is made with.
+        image: the source of an image with bash, coreutils, util-linux, tar, procps and Python, such
+            as our own for the environment ``bash``.
+        settings: the backend's settings.
     """
 
     backend = ""
@@ -123,7 +123,7 @@ class ContractFixtures:
 
     @pytest.fixture
     def under_test(self, request: pytest.FixtureRequest) -> BackendUnderTest:
-        """Return the backend, started once for the class; skip where it cannot be used."""
+        """Return the backend, started once for the class; skip if it cannot be used."""
         if not self.backend:
             name = type(self).__name__
             pytest.fail(f'{name} does not name its backend: give it `backend = "NAME"`', False)
@@ -158,30 +158,30 @@ class ContractFixtures:
 
     @pytest.fixture
     def shared(self, request: pytest.FixtureRequest, under_test: BackendUnderTest) -> Sandbox:
-        """Return a sandbox for tests that leave nothing that would matter to the others."""
+        """Return a shared sandbox, for tests that leave nothing that affects other tests."""
         spec = SandboxSpec(under_test.image, limits=Limits(pids=64), variables=UTF_8)
         key = "shared", id(under_test.launcher)
         return once(request, key, lambda: under_test.launcher.launch(spec))
 
     @pytest.fixture
     def separate(self, launch: Launch) -> None:
-        """Skip what would kill other processes of this machine, were they not kept apart."""
+        """Skip a test that would kill other processes of this machine, without isolation."""
         if output_of(launch(), "echo $PPID") != "1\n":
             pytest.skip("the keeper is not the first process of a process namespace of its own")
 
     @pytest.fixture
     def bounded(self, launch: Launch) -> None:
-        """Skip what would take all processes of this machine, did ``pids`` not hold."""
+        """Skip a test that would use up all processes of this machine if ``pids`` had no effect."""
         filled = launch(limits=Limits(pids=_MAX_PROCESSES)).run(_FILL, SOON)
         if b"Resource temporarily unavailable" not in filled.output:
             pytest.skip("a fork bomb would take the whole machine: `pids` is not kept")
 
 
 def once(request: pytest.FixtureRequest, key: object, make: Callable[[], Closing]) -> Closing:
-    """Return what all tests of a class use; it is closed after the last of them.
+    """Return an object that all tests of a class share; it is closed after the last test.
 
-    A fixture of the class's scope would do, but for the versions of pytest: they do not agree on
-    how a class has one.
+    This is not a class-scoped fixture, because versions of pytest differ in how a class can have
+    one.
     """
     node = request.node.getparent(pytest.Class)
     assert node is not None, "the contract is a class"
@@ -194,7 +194,7 @@ def once(request: pytest.FixtureRequest, key: object, make: Callable[[], Closing
 
 
 def output_of(sandbox: Sandbox, action: str, timeout: float = SOON) -> str:
-    """Run an action that should end by itself and leave its shell alive; return its output."""
+    """Run an action that should end on its own and leave its shell alive; return its output."""
     execution = sandbox.run(action, timeout)
     assert (execution.ended, execution.restarted) == ("itself", False), (
         f"{action!r} should end by itself, and leave its shell alive: {execution}"
@@ -203,7 +203,7 @@ def output_of(sandbox: Sandbox, action: str, timeout: float = SOON) -> str:
 
 
 def await_only_shell(sandbox: Sandbox) -> None:
-    """Check that nothing but the keeper and the shell runs; the killed need a moment to go."""
+    """Check that only the keeper and the shell run; killed processes need a moment to go."""
     limit = time.monotonic() + _KILL_TIMEOUT
     while (names := _processes(sandbox)) != _KEEPER_AND_SHELL:
         assert time.monotonic() < limit, (
@@ -213,7 +213,7 @@ def await_only_shell(sandbox: Sandbox) -> None:
 
 
 def _processes(sandbox: Sandbox) -> list[str]:
-    """Name what runs, apart from the listing itself."""
+    """Return the names of the running processes, except for the listing's own."""
     script = (
         "cd /proc; for p in [0-9]*; do "
         '[ $p = $$ ] || [ $p = $PPID ] || { read -r name <$p/comm && echo "$name"; }; '

@@ -1,7 +1,8 @@
-"""What a sandbox may not do, whatever runs in it as root.
+"""Tests of what a sandbox must prevent, even if its processes run as root.
 
-The limits are those of ``spec.limits``. What root may do is in ``pytest_intercode.sandboxes``:
-``CAPABILITIES`` and ``GUARD`` in ``attached``, and the filter of system calls in ``seccomp``.
+The limits are those of ``spec.limits``. What root may do is defined in
+``pytest_intercode.sandboxes``: by ``CAPABILITIES`` and ``GUARD`` in ``attached``, and by the filter
+of system calls in ``seccomp``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _DEVICES = "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' ' | sort"
 
 
 class LimitTests(ContractFixtures):
-    """What a sandbox may not do, whatever runs in it as root."""
+    """Tests of what a sandbox must prevent, even if its processes run as root."""
 
     @pytest.fixture
     def small(self, request: pytest.FixtureRequest, under_test: BackendUnderTest) -> Sandbox:
@@ -34,7 +35,7 @@ class LimitTests(ContractFixtures):
         return once(request, key, lambda: under_test.launcher.launch(spec))
 
     def test_network_is_loopback_only(self, small: Sandbox) -> None:
-        """Without ``network`` it has a network of its own, with loopback up and nothing else."""
+        """Without ``network``, it has its own network, in which only loopback is up."""
         assert output_of(small, _DEVICES) == "lo\n"
         assert output_of(small, "tail -n +2 /proc/net/route | wc -l") == "0\n"
         connect = "import socket; socket.create_connection(('192.0.2.1', 80), 5)"
@@ -47,9 +48,9 @@ class LimitTests(ContractFixtures):
 
     @pytest.mark.parametrize("where", ["the shell's child", "the shell", "a tmpfs"])
     def test_memory(self, small: Sandbox, where: str) -> None:
-        """``memory`` is for all processes and files in memory together, and there is no swap.
+        """``memory`` limits all processes and files in memory together, and there is no swap.
 
-        ``/dev/shm`` is a tmpfs of a quarter of it, or of ``SHM_SIZE``.
+        ``/dev/shm`` is a tmpfs with a quarter of it, or with ``SHM_SIZE``.
         """
         output_of(small, "x=kept")
         hog = {
@@ -70,7 +71,7 @@ class LimitTests(ContractFixtures):
         assert output_of(small, "echo $x") == "kept\n"
 
     def test_processes(self, small: Sandbox) -> None:
-        """``pids`` is for the sandbox as a whole, its keeper included."""
+        """``pids`` limits the sandbox as a whole, including its keeper."""
         start = "for n in $(seq 100); do sleep 1000 & done 2>&1; sleep 1000"
         execution = small.run(start, 1.0)
         assert execution.ended == "timeout"
@@ -116,14 +117,14 @@ class LimitTests(ContractFixtures):
         ],
     )
     def test_refused(self, small: Sandbox, action: str) -> None:
-        """Root has few capabilities and system calls, and cannot look into the first process."""
+        """Root has few capabilities and system calls, and cannot inspect the first process."""
         execution = small.run(f"(LC_ALL=C; {action})", SOON)
         assert execution.ended == "itself"
         assert execution.status not in (0, None), f"{action!r} should fail: {execution.output!r}"
         assert output_of(small, "echo alive") == "alive\n"
 
     def test_work_of_an_administrator_is_allowed(self, sandbox: Sandbox) -> None:
-        """With the capabilities that there are; the files belong to more than one user."""
+        """The remaining capabilities suffice, even for files of several users."""
         work = """
         set -e
         useradd -m someone && su someone -c 'id -un; touch ~/mine; umask'

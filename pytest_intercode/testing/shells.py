@@ -1,4 +1,4 @@
-"""A shell that dies is replaced; options, traps and redirections stay with the action."""
+"""Tests that a dead shell is replaced, and that options and traps spare our own lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ShellTests"]
 
 
 class ShellTests(ContractFixtures):
-    """A shell that dies is replaced; options, traps and redirections stay with the action."""
+    """Tests that a dead shell is replaced, and that options and traps spare our own lines."""
 
     # -- the shell's death
 
@@ -71,7 +71,7 @@ class ShellTests(ContractFixtures):
 
     def test_tracing_shows_the_action_alone(self, shared: Sandbox) -> None:
         assert output_of(shared, "set -x") == ""
-        # The second plus is the price of a shell that survives unbalanced quotes.
+        # The second plus is unavoidable if the shell is to survive unbalanced quotes.
         assert output_of(shared, "echo hi") == "++ echo hi\nhi\n"
         assert output_of(shared, "set +x") == "++ set +x\n"
         assert output_of(shared, "echo hi") == "hi\n"
