@@ -1,1 +1,1 @@
-"""The options: one declaration of each, for pytest, the commands, the docs and the settings."""
+"""The options, each declared once for pytest, the commands, the docs and the settings."""

@@ -18,7 +18,7 @@ __all__ = ["ModelOptions"]
 
 
 class ModelOptions(Values):
-    """The gateway, recordings of what it is answered, and tokens."""
+    """The gateway, recordings of its answers, and tokens."""
 
     title = "models"
 

@@ -1,6 +1,6 @@
-"""What an option is: its name, what it means, and what its values are; and what holds them.
+"""Classes for the declaration of options (name, help, values), and for the values of options.
 
-It is loaded by every pytest run where the plugin is installed, so it imports nothing large.
+Every pytest run with the plugin installed loads this module, so it imports nothing large.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     class Rules(TypedDict, total=False):
-        """What else an option may have; :class:`Option` says what it means."""
+        """Further attributes of an option; :class:`Option` describes them."""
 
         fallback: str
         distinct: bool
@@ -50,27 +50,27 @@ _INI_TYPES: Mapping[str | None, IniType] = {"bool": "bool", "int": "int", "float
 class Option(Generic[Value]):
     """One option, ``--intercode-NAME``, with its ini value ``intercode_NAME``.
 
-    It is an attribute of a class; objects of the class have the option's value there.
+    It is an attribute of a class; objects of the class have the option's value as that attribute.
 
     Attributes:
-        form: its name, and how its value is written, if it has one: ``NAME=VALUE``, or
-            ``NAME KEY=VALUE`` for pairs. Values in lower case are all that are allowed.
-        help: what it means, in Markdown and in one line.
+        form: its name, and the form of its value, if it has one: ``NAME=VALUE``, or
+            ``NAME KEY=VALUE`` for pairs. A value in lower case lists all allowed values.
+        help: its meaning, in one line of Markdown.
         parse: returns the value of a text, or raises a ValueError that says what is needed; None
-            for what the form says. A relative path starts where the option is given.
-        default: the text of its value where the user gives none; empty for the value None.
-        fallback: what holds where the user gives none, in words.
-        listed: it is a list of values, separated by commas; also repeatable, as pairs are.
-        repeated: it is a list of values that may hold commas and spaces: each is given by itself,
-            in an ini file on a line of its own.
-        distinct: a value that is given twice is a mistake.
-        exists: the folder that it names must exist.
-        everyday: ``pytest --help`` shows it; ``--intercode-help`` shows all.
-        starts: its ini value alone is a reason to start before the first item is collected.
-        same_in_parts: all parts of a run (``--intercode-shard``) have to have the same value.
-        needs: the option that has to be given with it, and why.
+            if the form determines this. A relative path starts where the option is given.
+        default: the text of its default value; empty for None.
+        fallback: what applies if the user does not give the option, in words.
+        listed: whether it is a list of values, separated by commas; also repeatable, like pairs.
+        repeated: whether it is a list of values that may contain commas and spaces: each is given
+            separately, in an ini file on its own line.
+        distinct: whether it is an error to give a value twice.
+        exists: whether the folder that it names must exist.
+        everyday: whether ``pytest --help`` shows it; ``--intercode-help`` shows all options.
+        starts: whether its ini value alone is a reason to start before the first item is collected.
+        same_in_parts: whether all parts of a run (``--intercode-shard``) must have the same value.
+        needs: the option that must be given with it, and why.
         excludes: the option that cannot be given with it, and why.
-        attribute: the name of the attribute that it is.
+        attribute: the name of the class's attribute.
     """
 
     attribute: str
@@ -108,7 +108,7 @@ class Option(Generic[Value]):
     @overload
     def __get__(self, instance: object, owner: type[object]) -> Value: ...
     def __get__(self, instance: object | None, owner: type[object]) -> Option[Value] | Value:
-        if instance is not None:  # its own attributes come before those of its class
+        if instance is not None:  # a value in the instance would hide this descriptor
             raise AttributeError(f"{owner.__name__} object has no value of --intercode-{self.form}")
         return self
 
@@ -119,7 +119,7 @@ class Option(Generic[Value]):
 
     @property
     def metavar(self) -> str:
-        """How its value is written; empty for a flag."""
+        """The form of its value; empty for a flag."""
         return self.form[len(self.name) + 1 :]
 
     @property
@@ -134,7 +134,7 @@ class Option(Generic[Value]):
 
     @property
     def allowed(self) -> tuple[str, ...]:
-        """Its only values; none where it takes others."""
+        """The only allowed values; empty if it takes others."""
         if self.parse is not None or not self.metavar.islower():
             return ()
         return tuple(self.metavar.split("|"))
@@ -151,14 +151,14 @@ class Option(Generic[Value]):
 
     @property
     def ini_type(self) -> IniType:
-        """The type of its ini value, as pytest calls it."""
+        """The type of its ini value, as pytest names it."""
         if self.listed or self.pairs:
             return "args"
         if self.repeated:
             return "linelist"
         if not self.metavar:
             return "bool"
-        # A parser's annotations are texts here, and say what it returns.
+        # A parser's annotations are strings here; they tell the type that it returns.
         result = getattr(self.parse, "__annotations__", {}).get("return")
         return _INI_TYPES.get(result, "string")
 
@@ -174,8 +174,8 @@ class Option(Generic[Value]):
         """Return the value of a text, or of one element of a list.
 
         Raises:
-            ValueError: it is wrong; the message says what is needed.
-            ConfigurationError: likewise, with a message that also says where the text is.
+            ValueError: the text is wrong; the message says what is needed.
+            ConfigurationError: the same, with a message that also says where the text is.
         """
         if self.pairs:
             key, sign, content = text.partition("=")
@@ -191,17 +191,17 @@ class Option(Generic[Value]):
 
 
 class Values:
-    """The values of options, by the names of the attributes; they do not change.
+    """The values of options, as attributes; they are immutable.
 
-    Where the settings make something else of a value, as other options or the environment ask, its
-    attribute is called ``requested_...`` or ``..._path``.
+    If the settings derive another value from an option, depending on other options or on the
+    environment, its attribute is named ``requested_...`` or ``..._path``.
 
     Args:
-        values: the values.
+        values: the values by the names of the attributes.
     """
 
     title: ClassVar[str]
-    """What the options of a class are about, where they are shown as a group."""
+    """The topic of a class's options, shown as the title of their group."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         vars(self).update(values)
@@ -210,7 +210,7 @@ class Values:
         raise AttributeError(f"settings do not change: {name} cannot be set")
 
     def replace(self: Self, **values: Any) -> Self:
-        """Return the same with other values, by the names of the attributes."""
+        """Return a copy with other values for these attributes."""
         changed = object.__new__(type(self))
         vars(changed).update(vars(self) | values)
         return changed
@@ -225,7 +225,7 @@ def flag(name: str, help: str, **rules: Unpack[Rules]) -> Option[bool]:
 
 
 def switch(form: str, help: str, *, default: str, **rules: Unpack[Rules]) -> Option[bool]:
-    """Return an option that is ``true`` or ``false``, and need not be false by default."""
+    """Return an option that is ``true`` or ``false``, with a default that may be either."""
     return Option(form, help, _flag, default=default, **rules)
 
 
@@ -235,7 +235,7 @@ def optional(
     parse: Callable[[str], Value],
     **rules: Unpack[Rules],
 ) -> Option[Value | None]:
-    """Return an option that is None where it is not given."""
+    """Return an option that is None if it is not given."""
     return Option(form, help, parse, **rules)
 
 
@@ -278,7 +278,7 @@ def repeated(
     parse: Callable[[str], Value],
     **rules: Unpack[Rules],
 ) -> Option[tuple[Value, ...]]:
-    """Return an option with values that are given one by one."""
+    """Return an option with a list of values that are given one at a time."""
     return Option(form, help, parse, repeated=True, **rules)
 
 

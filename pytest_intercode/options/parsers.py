@@ -1,7 +1,7 @@
-"""Parsers of the options' values that are more than a number or a word.
+"""Parsers for option values that are more than a number or a word.
 
-Every pytest run where the plugin is installed loads them, so they import nothing large at the top.
-A parser returns the value of a text, or raises a ValueError that says what is needed.
+Every pytest run with the plugin installed loads them, so they import nothing large at the top. A
+parser returns the value of a text, or raises a ValueError that says what is needed.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ parse_count = whole("a whole number above 0", 1)
 parse_seconds = amount("a number of seconds above 0")
 parse_money = amount("an amount above 0")
 
-# The last one lacks its beginning; it would make a file of that name.
+# The last alternative is an address without a scheme, which would become a file of that name.
 _NO_FILE = re.compile(r"env|.*://.*|[\w.-]+:\d+(/.*)?", re.DOTALL)
 
 
 def parse_agent(value: str) -> AgentChoice:
-    """Return an agent with arguments of its own."""
+    """Return an agent with its own arguments."""
     from pytest_intercode.agents.choice import parse_agent
 
     return parse_agent(value)
@@ -101,7 +101,7 @@ def parse_platform(value: str) -> str:
 
 
 def parse_price(value: str) -> Price | str:
-    """Return what a model costs, or the word for what the table that is shipped has."""
+    """Return the price of a model, or the word that stands for its shipped price."""
     from pytest_intercode.gateway.exchange import parse_price
     from pytest_intercode.gateway.prices import SHIPPED
 
@@ -121,19 +121,19 @@ def parse_shard(value: str) -> tuple[int, int]:
 
 
 def parse_spans_target(value: str) -> Path | str:
-    """Return the file that spans are written to; an address, or ``env``, as it is."""
+    """Return the path of the file for spans; an address or ``env`` is returned unchanged."""
     return value if _NO_FILE.fullmatch(value) else Path(value)
 
 
 def parse_fail_under(value: str) -> FailUnder:
-    """Return a rate that all tries of a run together must reach."""
+    """Return a rate that all tries of a run must reach together."""
     from pytest_intercode.core.rates import parse_fail_under
 
     return parse_fail_under(value)
 
 
 def parse_rate(value: str) -> float:
-    """Return a share above 0 and up to 1."""
+    """Return a rate above 0 and up to 1."""
     from pytest_intercode.core.rates import parse_rate
 
     return parse_rate(value)

@@ -1,4 +1,4 @@
-"""How a run goes, and what comes of it.
+"""Options for how a run proceeds, and for its results.
 
 Each class is a group of options, as ``--intercode-help`` shows them.
 """
@@ -30,7 +30,7 @@ __all__ = ["ClusterOptions", "EpisodeOptions", "GateOptions", "ResultOptions"]
 
 
 class EpisodeOptions(Values):
-    """How many episodes there are, and how many at a time."""
+    """The number of episodes, and how many run at a time."""
 
     title = "episodes"
 
@@ -77,7 +77,7 @@ class EpisodeOptions(Values):
 
 
 class ClusterOptions(Values):
-    """Where else they run."""
+    """Running episodes on a cluster."""
 
     title = "episodes on a Ray cluster"
 
@@ -109,7 +109,7 @@ class ClusterOptions(Values):
 
 
 class ResultOptions(Values):
-    """What is written, and where."""
+    """The results that are written, and where."""
 
     title = "results"
 
@@ -159,7 +159,7 @@ class ResultOptions(Values):
 
 
 class GateOptions(Values):
-    """What fails a run."""
+    """The conditions under which a run fails."""
 
     title = "whether the run passes"
 

@@ -1,4 +1,4 @@
-"""What sandboxes are made of, and what they may reach.
+"""Options for the sandboxes and their network access.
 
 Each class is a group of options, as ``--intercode-help`` shows them.
 """
@@ -109,7 +109,7 @@ class SandboxOptions(Values):
 
 
 class KubernetesOptions(Values):
-    """The cluster that has the pods."""
+    """The cluster in which pods run."""
 
     title = "sandboxes in Kubernetes"
 
@@ -131,7 +131,7 @@ class KubernetesOptions(Values):
 
 
 class NetworkOptions(Values):
-    """What they reach; nothing, by default."""
+    """The network access of sandboxes; by default, they have none."""
 
     title = "the sandboxes' network"
 

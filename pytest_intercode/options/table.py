@@ -1,6 +1,6 @@
-"""The table of the options: command line, ini values, help, reference and settings come from it.
+"""The table of options, from which command line, ini values, help, reference and settings derive.
 
-It is loaded by every pytest run where the plugin is installed, so it imports nothing large.
+Every pytest run with the plugin installed loads this module, so it imports nothing large.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ GROUPS = tuple(
     for cls in Options.__bases__
     if issubclass(cls, Values)
 )
-"""All options by what they are about, in the order in which help and reference show them."""
+"""All options by topic, in the order in which help and reference show them."""
 
 OPTIONS = tuple(option for group in GROUPS for option in group.options)
-"""All of them, in that order."""
+"""All options, in the same order."""

@@ -1,4 +1,4 @@
-"""What is played: the agent, its tasks, and what an episode may use.
+"""Options for the agent, its tasks, and the limits of episodes.
 
 Each class is a group of options, as ``--intercode-help`` shows them.
 """
@@ -37,7 +37,7 @@ _presets = ", ".join(f"`{name}`" for name in PRESETS)
 
 
 class AgentOptions(Values):
-    """The agent under test, and who answers it."""
+    """The agent under test, and the model that plays its user."""
 
     title = "the agent"
 
@@ -75,7 +75,7 @@ class AgentOptions(Values):
 
 
 class TaskOptions(Values):
-    """What the agent is given to do."""
+    """The tasks that the agent plays."""
 
     title = "tasks"
 
@@ -158,7 +158,7 @@ class TaskOptions(Values):
 
 
 class LimitOptions(Values):
-    """What an episode may use, and what all of them together may."""
+    """The limits of an episode, and of all episodes together."""
 
     title = "limits"
 
