@@ -68,7 +68,7 @@ class Environment(ActionSpace, Closing):
         max_turns: int | None = None,
         action_timeout: float | None = None,
     ) -> None:
-        check_platform()  # SQLite databases need it too, although they have no sandbox
+        check_platform()  # SQLite runs without a sandbox, but has the same requirements
         super().__init__(provider, action_timeout)
         self.feedback = feedback
         self._max_turns = max_turns
@@ -284,7 +284,7 @@ class Environment(ActionSpace, Closing):
         return self.take_turn(action, self.execute)
 
     def take_turn(self, action: str, execute: Callable[[str], Observation]) -> StepResult:
-        """Take and count a turn that is not a submission.
+        """Take and count a turn that does not itself end the episode.
 
         Args:
             action: the action, for the record.

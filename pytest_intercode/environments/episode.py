@@ -53,7 +53,7 @@ class Episode:
         latest: the reward of the current state; None if the state was not graded.
         best: with rewards as feedback, the best reward so far, which counts at the end.
         final: its reward, once it is graded at its end.
-        action: the agent's current or last action, or a command of its that takes no turn.
+        action: the agent's current or last action; may be a command that takes no turn.
         grading: whether its state is being graded, on the thread that holds the environment's lock.
         fault: the first error of a method that was called to end something from another thread.
         pending: returns the actions that the agent has taken but whose turns are added later.
@@ -249,8 +249,8 @@ def stop_finally(name: str, stop: Callable[[], None], *, graded: bool) -> None:
     """Stop an environment that is closed.
 
     Args:
-        name: the environment's.
-        stop: its method.
+        name: the name of the environment.
+        stop: its ``stop`` method.
         graded: its episode has a grade, and keeps it. An episode without one has failed already,
             so an error here is dropped.
 

@@ -46,7 +46,7 @@ class FileForm(SuiteForm):
     """A mapping in a suite that names files in the suite's folder."""
 
     def build(self, folder: SuitePath) -> Any:
-        """Return the value that it stands for.
+        """Return the value that the mapping describes.
 
         Args:
             folder: where relative paths in the suite start.
@@ -81,7 +81,7 @@ _NO_OTHER_KEYS: Mapping[str, str] = {"extra": "forbid"}
 
 @dataclass(frozen=True)
 class CodeTest:
-    """Source that is run after the agent's; in Python, statements that hold an ``assert``."""
+    """Source code that runs after the agent's; in Python, statements with an ``assert``."""
 
     code: str
 

@@ -202,7 +202,7 @@ def _find_problem_of_address(output: str, transport: str) -> str:
 
     Args:
         output: what the script printed.
-        transport: the server's.
+        transport: the server's transport.
     """
     ending, _, answer = output.partition("\n")
     if ending in ("unreached", ""):  # nothing is printed if the network drops packets silently

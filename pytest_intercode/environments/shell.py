@@ -346,7 +346,7 @@ class ShellEnvironment(Environment):
 
     @property
     def sandbox_info(self) -> SandboxInfo:
-        """Where the sandbox is."""
+        """The backend and the name of the sandbox."""
         return SandboxInfo(self.provider.choice.backend, self.sandbox.name)
 
     def _absolute(self, path: str) -> str:

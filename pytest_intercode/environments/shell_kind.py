@@ -32,7 +32,7 @@ class ShellKind(EnvironmentKind):
     idle_action = ":"
 
     def describe_code(self, task: TaskView) -> str:
-        """Return what an action is."""
+        """Describe an action, for models."""
         return "bash commands. One shell runs them all and remembers its directory and variables"
 
     def missing_input(self, text: str, engine: str) -> str:

@@ -297,7 +297,7 @@ class BashEnvironment(ShellEnvironment):
         """Return what is wrong with a gold that failed; empty if it printed more than errors."""
         message = " ".join(text_of(executed).split())
         if message:  # a second run without standard error shows which stream it was on
-            # The brace is on a line of its own, as gold may end with a comment.
+            # The brace is on a line of its own, because gold may end with a comment.
             last = f"{{ {task.gold[-1]}\n}} 2>/dev/null"
             silent_run = self._run_of(replace(task, gold=(*task.gold[:-1], last)))
             self._others.append(silent_run)

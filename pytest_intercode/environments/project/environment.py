@@ -32,7 +32,7 @@ from pytest_intercode.sandboxes.protocol import Changes, Sandbox
 
 __all__ = ["Commit", "ProgramRecorder", "ProjectEnvironment", "ProjectState"]
 
-__tracebackhide__ = True  # a report shows the line of the test that asked
+__tracebackhide__ = True  # a report shows the line of the test that made the call
 
 _SETTLE_TIMEOUT = 2.0  # seconds that background jobs have to end before the state is read
 _COMMAND_TIMEOUT = 60.0  # seconds for one of our own commands

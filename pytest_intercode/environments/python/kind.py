@@ -65,7 +65,7 @@ it.
 """
 
     def describe_code(self, task: TaskView) -> str:
-        """Return what an action is."""
+        """Describe an action, for models."""
         return (
             "Python source. One interpreter runs it all and remembers names; the value of the last "
             "expression is shown"

@@ -304,7 +304,7 @@ class Ownership:
 
 
 def root_of(node: ast.expr) -> str:
-    """Return the name that a chain of calls, attributes and subscripts begins with, or nothing."""
+    """Return the name that a chain of calls, attributes and subscripts begins with; or empty."""
     while isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""

@@ -99,7 +99,7 @@ tables first if you can: you do not know their names yet.
         return (*super().data_of(task), SqlFields.of(task).database)
 
     def describe_code(self, task: TaskView) -> str:
-        """Describe an action: statements for an engine, in a database."""
+        """Describe an action, for models: statements for an engine, in a database."""
         name = DATABASE_ENGINES.get(task.engine)
         engine = f" for {name}" if name else ""
         database = f", run in the database {task.database!r}" if task.database else ""

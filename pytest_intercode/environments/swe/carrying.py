@@ -58,7 +58,7 @@ _SETTINGS = re.compile(
     r"|pom\.xml|build\.xml|[^/]*\.(?:gradle|sbt)(?:\.kts)?|gradle\.properties|gradlew|mvnw"
     r"|(?:\.mvn|gradle|\.cargo)(?:/.*)?|junit-platform\.properties|cargo\.toml|build\.rs"
     r"|meta-inf(?:/services(?:/.*)?)?|rust-toolchain(?:\.toml)?|go\.(?:mod|work)|vendor(?:/.*)?"
-    r"|[^/]*_test\.go"  # any of a package's may decide how all of them end (TestMain)
+    r"|[^/]*_test\.go"  # any test file of a package may decide how all of them end (TestMain)
     # Ruby, PHP, Perl, Lua, R, Julia.
     r"|gemfile(?:\.lock)?|rakefile|\.rspec[^/]*|[^/]*\.gemspec|\.bundle(?:/.*)?|composer\.json"
     r"|minitest(?:/[^/]*_plugin\.rb)?|rubygems_plugin\.rb"

@@ -44,7 +44,7 @@ class Tau2Kind(EnvironmentKind):
     prompt = "You act for a company, with tools on its database. A call is JSON, such as $example\n"
 
     def describe_code(self, task: TaskView) -> str:
-        """Return what an action is."""
+        """Describe an action, for models."""
         return f"a call of one of the company's tools, as {self.example}"
 
     def gold_answer(self, task: Task) -> Answer:

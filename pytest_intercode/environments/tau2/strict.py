@@ -59,7 +59,7 @@ def _read_call(action: str) -> tuple[str, str, dict[str, Any]]:
 
 
 def _find_excess(arguments: Mapping[str, Any]) -> str:
-    """Return why arguments are too large, as calls are made twice, live and for grading."""
+    """Return why arguments are too large to use twice, live and in grading; empty if not."""
     text = json.dumps(arguments)
     if len(text) > _MAX_ARGUMENTS:
         return f"the arguments have more than {_MAX_ARGUMENTS:,} characters"

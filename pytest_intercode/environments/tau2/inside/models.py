@@ -23,7 +23,7 @@ MISSING = object()
 """The default of a field that has none."""
 
 _UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
-_MAX_WHOLE_FLOAT = 2.0**63  # larger ones are refused where a whole number is needed
+_MAX_WHOLE_FLOAT = 2.0**63  # larger ones are refused if a whole number is needed
 _TRUE_WORDS = ("1", "true", "t", "yes", "y", "on")
 _FALSE_WORDS = ("0", "false", "f", "no", "n", "off")
 _JSON_NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
