@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--name",
         default="agent-tests",
-        help="distinguishes the comment from others of the same pull request (default: agent-tests)",
+        help="distinguishes it from other comments of a pull request (default: agent-tests)",
     )
     parser.add_argument("--link", metavar="URL", help="where the page of the run is published")
     parser.add_argument(

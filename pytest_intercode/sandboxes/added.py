@@ -206,6 +206,12 @@ class _Launches:
             if future.cancel():
                 raise
             return future.result()  # it has returned just now
+        except BaseException:
+            # The launch failed, or Ctrl-C ended the wait: then nobody takes its sandbox.
+            if not future.cancel() and future.exception() is None:
+                with contextlib.suppress(Exception):
+                    future.result().close()
+            raise
         finally:
             if future.done() and not future.cancelled():
                 with self._lock:

@@ -7,7 +7,6 @@ user has, for any platform. For another platform than this machine's, see ``work
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
@@ -35,6 +34,7 @@ EXCLUDED = ("test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "s
 """Parts of Python's standard library that are of no use in a sandbox."""
 
 _LIBRARY = re.compile(r"(?:=>\s*)?(/\S+)\s+\(0x")
+_LDD_TIMEOUT = 60.0  # seconds
 _INSTALL_TIMEOUT = 1800.0  # seconds
 _NO_PIP_CHECK = "--disable-pip-version-check"
 _MARK = re.compile(r"^(?:ERROR: |npm (?:error|ERR!) ?)")
@@ -185,19 +185,22 @@ def run_installer(purpose: str, *words: str) -> None:
         if executable is None:
             raise FetchError(f"{purpose}: {program} is needed, and is not on the PATH")
         line = [executable, *arguments]
-    _run(f"{purpose}: {program} {arguments[0]}", line)
+    label = f"{purpose}: {program} {arguments[0]}"
+    result = _run(label, line)
+    if result.returncode:
+        raise FetchError(f"{label} failed: {find_reason(result.stderr, result.stdout)}")
 
 
-def _run(label: str, line: Sequence[str]) -> None:
-    """Run a command that installs something; its error messages begin with a label."""
+def _run(
+    label: str, line: Sequence[str], timeout: float = _INSTALL_TIMEOUT
+) -> subprocess.CompletedProcess[str]:
+    """Run a program, without input; its error messages begin with a label."""
     try:
-        result = subprocess.run(
-            line, capture_output=True, text=True, timeout=_INSTALL_TIMEOUT, stdin=subprocess.DEVNULL
+        return subprocess.run(
+            line, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise FetchError(f"{label} failed: {error}") from None
-    if result.returncode:
-        raise FetchError(f"{label} failed: {find_reason(result.stderr, result.stdout)}")
 
 
 def find_reason(errors: str, output: str = "") -> str:
@@ -253,8 +256,8 @@ def copy_python(target: Path, mount_path: str, programs: Iterable[Path] = ()) ->
     _copy_libraries(dependents, part, "Python")
     write_wrapper(part / "bin" / "python3", mount_path, "python")
     words = ("-q", "--invalidation-mode", "unchecked-hash", str(library))
-    compiled = [sys.executable, "-m", "compileall", *words]
-    subprocess.run(compiled, capture_output=True, timeout=_INSTALL_TIMEOUT)
+    # Its status does not count: it is not 0 if a single module of the library cannot be compiled.
+    _run("Python: compileall", [sys.executable, "-m", "compileall", *words])
     _end(part, target)
 
 
@@ -318,10 +321,7 @@ def _find_libraries(programs: Iterable[Path]) -> set[Path]:
 
     The result is empty if this machine does not have ``ldd``.
     """
-    libraries: set[Path] = set()
-    with contextlib.suppress(FileNotFoundError):
-        for path in programs:
-            words = ["ldd", str(path)]
-            result = subprocess.run(words, capture_output=True, text=True, timeout=60)
-            libraries.update(Path(name) for name in _LIBRARY.findall(result.stdout))
-    return libraries
+    if shutil.which("ldd") is None:
+        return set()
+    outputs = (_run(f"ldd {path}", ["ldd", str(path)], _LDD_TIMEOUT).stdout for path in programs)
+    return {Path(name) for output in outputs for name in _LIBRARY.findall(output)}

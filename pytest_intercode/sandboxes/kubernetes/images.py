@@ -86,9 +86,10 @@ class ClusterImages:
 
     def stop_builds(self) -> None:
         """End the builds and pulls that are under way."""
-        with self._lock:
-            if self._builder is not None:
-                self._builder[0].stop_builds()
+        # Without the lock, which _connect() holds for as long as the engine does not answer.
+        builder = self._builder
+        if builder is not None:
+            builder[0].stop_builds()
 
     def close(self) -> None:
         """Close the connection to the engine that builds."""

@@ -16,6 +16,7 @@ from pytest_intercode.sandboxes.added import AddedBackend
 from pytest_intercode.sandboxes.backend import BackendEvents
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.settings import SandboxSettings
+from tests.support.interrupts import ctrl_c_after
 
 MODULE = """\
 class Images:
@@ -113,6 +114,31 @@ def test_what_it_fails_at(
         error, match=rf"^the sandbox backend 'mine' \(its_backend:Mine\): .*{message}"
     ):
         call(backend)
+
+
+LATE = """\
+import threading
+class Late:
+    run = admin = unpack = None
+    def close(self): closed.set()
+begun, may_return, closed = threading.Event(), threading.Event(), threading.Event()
+def launch(self, spec):
+    begun.set()
+    may_return.wait(30)
+    return Late()
+Mine.launch = launch
+"""
+
+
+def test_what_is_launched_after_an_interrupt_is_closed(made: Made) -> None:
+    backend = made(LATE)
+    backend.start(BackendEvents())
+    module = sys.modules["its_backend"]
+    with pytest.raises(KeyboardInterrupt), ctrl_c_after(module.begun.wait):
+        _launch(backend)
+    assert not module.closed.is_set()
+    module.may_return.set()
+    assert module.closed.wait(30)
 
 
 def test_what_it_is_called(made: Made) -> None:

@@ -1,14 +1,16 @@
-"""Why pip and npm failed, in one line, from what they print."""
+"""Programs of this machine for sandboxes: why pip, npm or ldd failed, in one line."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from pytest_intercode.errors import FetchError
-from pytest_intercode.sandboxes.portable import copy_program, find_reason
+from pytest_intercode.sandboxes import portable
+from pytest_intercode.sandboxes.portable import copy_program, find_reason, write_program
 
 VERSIONS = ", ".join(f"1.{number}.0" for number in range(200))
 
@@ -58,4 +60,12 @@ def test_the_reason_is_in_the_line(errors: str, output: str, reason: str) -> Non
 def test_a_machine_without_ldd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FetchError, match="no ldd"):
+        copy_program("python", tmp_path / "target", "/opt/python", Path(sys.executable))
+
+
+def test_an_ldd_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_program(tmp_path / "ldd", "#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(portable, "_LDD_TIMEOUT", 0.1)
+    with pytest.raises(FetchError, match=r"^ldd .* failed: .* timed out after 0.1 seconds"):
         copy_program("python", tmp_path / "target", "/opt/python", Path(sys.executable))
