@@ -159,7 +159,7 @@ class Workspace:
         with open_changes(reply) as changes:
             local_entries = self._scan()
             self._remove(self._base.keys() - changes.inodes.keys(), local_entries)
-            # Folders come before what is in them.
+            # Folders are sorted before their content.
             for name, (entry, member) in sorted(changes.entries.items()):
                 base = self._base.get(name)
                 if entry == base and entry is not None:

@@ -22,8 +22,8 @@ from pytest_intercode.system.connections import without_proxy
 __all__ = ["HIDDEN", "KeepTokens", "Session"]
 
 KeepTokens: TypeAlias = Callable[[str, Mapping[str, Any], AnswerTokens], int]
-"""Keeps the tokens of a request: takes the model, the body as it was sent, and the answer's tokens;
-returns the number of the request."""
+"""Keeps the tokens of a request: takes the model, the sent body, and the answer's tokens; returns
+the number of the request."""
 
 HIDDEN = (
     *("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "CLAUDE_CODE_OAUTH_TOKEN"),

@@ -89,7 +89,7 @@ class Object:
 class Kinds:
     """An object whose ``type`` determines its shape; types may also match patterns.
 
-    ``missing`` is the type of objects that name none, ``bare`` that of those without a role too.
+    ``missing`` is the type of objects without one, ``bare`` that of objects without a role either.
     """
 
     kinds: Mapping[str, Shape]

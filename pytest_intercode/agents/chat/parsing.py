@@ -187,7 +187,7 @@ def _parse_submission(line: str, env: str) -> tuple[str, bool] | None:
         return "", True
     answer = kind_of(env).answer_in_words(rest)
     if answer is None:
-        return "", False  # prose: this kind grades the state, not an answer
+        return "", False  # the words are prose, and this kind grades what the agent did
     return _unquote(answer), True
 
 
