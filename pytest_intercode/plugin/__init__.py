@@ -1,8 +1,8 @@
-"""What pytest sees: options, collection, fixtures, reports, the gate.
+"""The pytest plugin: options, collection, fixtures, reports and the gate.
 
-This module is imported by every pytest run of a user who has the plugin installed, so it imports
-nothing but pytest and reads nothing. The rest is imported when an option, a suite file or a fixture
-asks for it.
+Every pytest run of a user who has the plugin installed imports this module, so it imports only
+pytest and small modules of this package, and reads no files. The rest is imported when an option, a
+suite file or a fixture needs it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """Print what all options mean, if asked to; leave most ini values out of ``--help``."""
+    """Print the help of all options, if asked to; leave most ini values out of ``--help``."""
     if config.option.help:
         from pytest_intercode.plugin.workarounds import hide_ini_values
 
@@ -124,7 +124,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
         project_cells.parametrize(metafunc)
     fixtures = {"intercode_task", "intercode_project"}.intersection(metafunc.fixturenames)
-    # A mark of a class or a module may be for others of its tests.
+    # A mark on a class or a module may be meant for its other tests, so only own marks count.
     if not fixtures and any(mark.name == "intercode" for mark in metafunc.definition.own_markers):
         raise pytest.Collector.CollectError(
             f"{metafunc.definition.nodeid}: @pytest.mark.intercode is for a test that takes "
@@ -151,7 +151,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Note that a test runs: a report that is made then is of one of its subtests."""
+    """Note that the test is running: a report that is made now belongs to a subtest."""
     if not has_episodes(item):
         return (yield)
     item.stash[_RUNS] = True
@@ -169,7 +169,7 @@ def pytest_runtest_makereport(
     if "intercode_project" in getattr(item, "fixturenames", ()):
         from pytest_intercode.projects.answer import explain
 
-        # Also after a phase that passed: what it asked is forgotten.
+        # Also after a phase that passed, so that the answers it asked for are forgotten.
         explain(None if call.excinfo is None else call.excinfo.value)
     report = yield
     if has_episodes(item):
@@ -191,14 +191,14 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> bool | None
 
 
 class _Judge:
-    """Judges tries together that have a pass rate, before any other plugin sees their reports."""
+    """Judges the tries of tests with a pass rate, before other plugins see their reports."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:
-        """Judge a report, if it is of such a try."""
+        """Judge a report, if it is of a try with a pass rate."""
         if hasattr(report, "intercode_try"):
             from pytest_intercode.plugin.pass_rates import pass_rates_of
 
@@ -209,8 +209,8 @@ class _Judge:
 class _Listener:
     """Waits for the first report of an episode; only then is the reporter imported.
 
-    Under xdist the controller collects nothing, so reports are the first it hears of us. It also
-    keeps a run from passing in which nothing ran, as there was no agent.
+    Under xdist the controller collects nothing, so a report is the first sign of an episode there.
+    The listener also fails a run in which no test ran because there was no agent.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -220,7 +220,7 @@ class _Listener:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Hand an episode's report on, once others have seen it: its line is taken off."""
+        """Pass an episode's report on, last: this removes the episode's line from the report."""
         self._without_agent += hasattr(report, "intercode_without_agent")
         self._any_ran |= report.when == "call" and (
             not report.skipped or hasattr(report, "wasxfail")
@@ -245,7 +245,7 @@ class _Listener:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say that tests were skipped as there is no agent; pytest shows reasons with -rs only."""
+        """Report tests that were skipped without an agent; pytest shows reasons only with -rs."""
         if self._without_agent:
             tests = f"{self._without_agent} test{'s' if self._without_agent > 1 else ''}"
             ending = "" if self._any_ran else "; no other test ran, so the run fails"

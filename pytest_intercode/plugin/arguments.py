@@ -1,8 +1,8 @@
-"""What pytest is to collect: our suites among its arguments, and next to them.
+"""What pytest collects: our suites among its arguments, and in addition to them.
 
-A suite that the command line names runs. One that only the ini file names runs where nothing else
-is named, with the project's own tests, and the header says what was left out. Nothing large is
-imported here.
+A suite that the command line names always runs. A suite that only the ini file names runs with the
+project's own tests if the command line names nothing else; otherwise the header reports that it was
+left out. Nothing large is imported here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Source = pytest.Config.ArgsSource
 def add_suite_files(config: pytest.Config, patterns: list[str]) -> None:
     """Add the files of ``intercode_suites`` that lie outside of ``testpaths`` to what is collected.
 
-    Only where the command line names no path; it would add what was not asked for.
+    Only if the command line names no path; otherwise this would add what was not asked for.
 
     Args:
         config: pytest's.
@@ -52,7 +52,7 @@ def add_suite_files(config: pytest.Config, patterns: list[str]) -> None:
 
 
 def find_suites(config: pytest.Config) -> list[Path]:
-    """Return the suites among what pytest is to collect."""
+    """Return the suite files among what pytest is to collect."""
     names = [argument.split("::")[0] for argument in config.args]
     return [config.invocation_params.dir / name for name in names if name.endswith(_SUITES)]
 
@@ -68,7 +68,7 @@ def take_arguments(config: pytest.Config, tasks: Selection) -> list[str]:
     """Take ``intercode/...`` out of pytest's arguments, and decide which whole suites run.
 
     Returns:
-        Lines for the header: what is collected in addition to what was named, and what is not.
+        Lines for the header: what is collected in addition to the arguments, and what is left out.
     """
     from_arguments = config.args_source is _Source.ARGS
     testpaths: list[str] = [] if from_arguments else config.getini("testpaths")
@@ -85,7 +85,7 @@ def take_arguments(config: pytest.Config, tasks: Selection) -> list[str]:
         config.args[:] = []
     if by_option and not from_arguments:
         config.args[:] = []
-        config.args_source = _Source.ARGS  # else pytest's header says that testpaths are used
+        config.args_source = _Source.ARGS  # otherwise pytest's header says that it uses testpaths
         if remaining:
             return ["testpaths are left out, as no path is given: what the options name is run"]
     if not selections or by_option:

@@ -1,7 +1,7 @@
 """``--intercode-cluster``: rollouts on the nodes of a Ray cluster, begun before their items' turns.
 
-What holds of ``--intercode-concurrency`` holds here: items in order, each with its own output and
-duration. Items that need what lives in this process run in it, one at a time.
+As with ``--intercode-concurrency``, items are reported in order, each with its own output and
+duration. Items that need something that only this process has run in it, one at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["ClusterExecution", "check_cluster"]
 
 
 def check_cluster(run: Run) -> None:
-    """Refuse what a cluster cannot keep, before anything is started.
+    """Refuse options and agents that a cluster does not support, before anything is started.
 
     Raises:
         ConfigurationError: an option or the agent does not go together with a cluster.
@@ -90,7 +90,7 @@ class ClusterExecution(ConcurrentExecution):
             settings,
             files,
             run.workers.budget,
-            run.progress.lines.append,  # shown when the main thread next looks
+            run.progress.lines.append,  # shown when the main thread next shows lines
             advice="; --intercode-resume goes on from here",
             timeout=run.settings.cluster_wait,
         )
@@ -111,7 +111,7 @@ class ClusterExecution(ConcurrentExecution):
     # -- what pytest calls
 
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
-        """Say what does not run on nodes."""
+        """Report how many items do not run on nodes."""
         count = sum(not self._order.may_begin_early(item) for item in items)
         if not count:
             return []
@@ -142,7 +142,7 @@ class ClusterExecution(ConcurrentExecution):
 
 
 def _node_settings(run: Run, files: FileIndex) -> NodeSettings:
-    """Return what nodes get first, with what the agents need there.
+    """Return the settings that nodes get first, including what the agents need there.
 
     Raises:
         ConfigurationError: an agent's folder cannot be sent.

@@ -26,7 +26,7 @@ __all__ = ["BundledSuites", "Suite", "parametrize"]
 
 
 class Suite(pytest.Module):
-    """A suite of tasks: a file of the user's, or a bundled one without a file in the project."""
+    """A suite of tasks: a user's file, or a bundled suite, which has no file in the project."""
 
     env: str | None = None
 
@@ -52,7 +52,7 @@ class Suite(pytest.Module):
         return items
 
     def funcnamefilter(self, name: str) -> bool:
-        """Take our function whatever the user's ``python_functions`` says."""
+        """Accept our function, whatever the user's ``python_functions`` is."""
         return name.startswith("test_")
 
     def tasks(self) -> list[Task]:
@@ -68,7 +68,7 @@ class Suite(pytest.Module):
 
 
 class BundledSuites:
-    """Adds the bundled suites that were asked for to what pytest collects."""
+    """Adds the selected bundled suites to what pytest collects."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -103,7 +103,7 @@ class BundledSuites:
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
-    """Give a function that takes a task one call for each task, and for each agent of several.
+    """Give a function that takes a task one call for each task and each of several agents.
 
     Raises:
         CollectError: an option, the suite's file or the function's mark is wrong.
@@ -124,7 +124,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     if tasks is not None:
         is_bundled = suite is not None and suite.env is not None
         _parametrize_tasks(metafunc, tasks, agents, is_bundled)
-    elif agents:  # the task is the user's own to give; if it is not, our fixture says so
+    elif agents:  # a user's fixture gives the task; if not, our fixture reports that
         metafunc.parametrize(
             "intercode_agent",
             [
@@ -169,8 +169,8 @@ def _parametrize_tasks(
 def _agents_of(metafunc: pytest.Metafunc) -> tuple[AgentChoice, ...]:
     """Return the agents that a function is parametrized with: none, unless the run has several.
 
-    A function whose agent is a fixture of the user's own gets that one, unless the fixture is made
-    of ours.
+    A function whose agent is a user's own fixture gets only that agent, unless the fixture takes
+    ours.
 
     Raises:
         ConfigurationError: an option is wrong.
@@ -199,7 +199,7 @@ def _make_marks(
     agent: AgentChoice | None,
     cache: dict[tuple[Any, ...], list[Any]],
 ) -> list[pytest.MarkDecorator]:
-    """Return the marks of a task and one of several agents; what is alike shares them."""
+    """Return the marks of a task and one of several agents; like tasks share a list."""
     config = metafunc.config
     run = run_of(config)
     offline = task.needs_network and not (run.settings.network or task.limits.hosts)
@@ -209,7 +209,7 @@ def _make_marks(
     skip = skip or (_OFFLINE if offline else None) or _explain_missing_kit(run, task)
     skip = skip or _explain_missing_services(run, task)
     baseline = run.baseline
-    player = players[0] if len(players) == 1 else None  # else a fixture of the user's makes it
+    player = players[0] if len(players) == 1 else None  # otherwise a user's fixture makes it
     name, arguments = (player.name, player.arguments) if player is not None else ("", {})
     baseline_reason = baseline and baseline.may_fail(
         task,
@@ -217,7 +217,7 @@ def _make_marks(
         make_cell(name, arguments, task.treatment),
         is_only_agent=agent is None,
     )
-    # What is wrong with a task's gold is acknowledged in its audit.
+    # The audit has its own way to acknowledge what is wrong with a task's gold.
     may_fail = None if run.settings.audit else task.xfail or baseline_reason
     key = (task.env, task.suite, task.dataset, task.hardness, task.tags, agent, may_fail, skip)
     if key not in cache:
@@ -244,12 +244,12 @@ def _make_marks(
 def _explain_missing_kit(run: Run, task: Task) -> str | None:
     """Return why the tests of a task cannot run: they install what the verifier kit lacks.
 
-    It is the same for all tasks of a dataset, so that it is reported once. Nodes have
+    The reason is the same for all tasks of a dataset, so that pytest reports it once. Nodes have
     their own kits.
     """
     if task.verification is None or run.settings.cluster:
         return None
-    # Few suites need it.
+    # Imported here, as few suites need it.
     from pytest_intercode.environments.swe.kit import add_command, holds, sets_of
 
     lacking = next((packages for packages in sets_of(task) if not holds(packages)), None)
@@ -262,7 +262,7 @@ def _explain_missing_kit(run: Run, task: Task) -> str | None:
 
 
 def _explain_missing_services(run: Run, task: Task) -> str | None:
-    """Return why a task's services cannot be had. Nodes have backends of their own."""
+    """Return why a task's services cannot run here. Nodes have their own backends."""
     if not task.services or run.settings.cluster:
         return None
     problem = run.composition.provider.services_problem(task.services, task.limits)

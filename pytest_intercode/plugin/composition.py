@@ -1,7 +1,7 @@
-"""What the rollouts of a run are made of: settings go in, specs and services come out.
+"""Composes the rollouts of a run: makes specs and services from the settings.
 
-Knows pytest only by what it is given: how the user's hooks are called, and where a line of progress
-goes.
+It knows pytest only through its arguments: how to call the user's hooks, and where to send a line
+of progress.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pytest_intercode.sandboxes.settings import SandboxSettings
 __all__ = ["Composition"]
 
 _SPEC: ContextVar[RolloutSpec | None] = ContextVar("intercode_spec", default=None)
-"""The rollout that an environment is being made for: hooks are given its task alone."""
+"""The rollout for which an environment is being made, as hooks are given only its task."""
 
 
 @dataclass(eq=False, repr=False)
@@ -44,12 +44,12 @@ class Composition:
 
     Attributes:
         settings: what the user asked for.
-        sandbox: where sandboxes come from, as it holds for this process.
+        sandbox: where this process gets its sandboxes.
         hooks: the hooks that the user implements.
         report: takes a line of progress, from any thread.
         lend_terminal: lends the terminal to an agent that talks to the user.
         run_budget: what is left for the whole run.
-        golds: where it is kept what golds left; None for nowhere.
+        golds: the file that keeps digests of what golds left; None for no file.
     """
 
     settings: Settings
@@ -73,9 +73,9 @@ class Composition:
 
         Args:
             task: the task.
-            node_id: of the item that it belongs to; empty for none.
-            agent: one of the run's agents; None for the only one, or for one of the user's own
-                where there are none or several.
+            node_id: the node id of the item that it belongs to; empty for none.
+            agent: one of the run's agents; None for the only one, or for the user's own agent if
+                the run has none or several.
         """
         settings = self.settings
         if agent is None and len(settings.agents) == 1:
@@ -96,7 +96,7 @@ class Composition:
         )
 
     def feedback(self, agent: AgentChoice | None) -> Feedback:
-        """Return what an agent is given: what the user asked for, else what it is made for."""
+        """Return the feedback for an agent: what the user asked for, else what it is made for."""
         settings = self.settings
         if settings.feedback is None and agent is not None:
             return self.factory(agent).feedback or "observation"
@@ -104,7 +104,7 @@ class Composition:
 
     @property
     def _at_terminal(self) -> bool:
-        """Whether the agent, if it is known yet, talks to the user; it is the only one, then."""
+        """Whether the agent, if already loaded, talks to the user; it is then the only agent."""
         return any(factory.terminal for factory in self._factories.values())
 
     # -- what they work with
@@ -125,11 +125,11 @@ class Composition:
 
     @cached_property
     def users(self) -> Users:
-        """Who answers the agents of this process."""
+        """The users who answer the agents of this process."""
         return Users(self.settings.gateway, self.settings.user_model or "")
 
     def factory(self, agent: AgentChoice | None) -> AgentFactory:
-        """Return what makes an agent; the first call loads all of them.
+        """Return the factory of an agent; the first call loads all agents.
 
         Args:
             agent: one of the run's agents; None for an item that has none.
@@ -170,7 +170,7 @@ class Composition:
             raise AgentLoadError(message) from error
 
     def _agent_of(self, spec: RolloutSpec) -> AgentChoice | None:
-        """Return which of the run's agents plays a rollout; None for another one."""
+        """Return which of the run's agents plays a rollout; None if none of them does."""
         return next(
             (
                 choice
@@ -202,9 +202,9 @@ class Composition:
             _SPEC.reset(token)
 
     def default_environment(self, task: Task) -> Environment:
-        """Return the environment that a task names; called where no hook of the user's makes one.
+        """Return the environment that a task names; called if no hook of the user makes one.
 
-        It is of the rollout that the hook is called for, if that has this task.
+        It belongs to the rollout that the hook is called for, if that has this task.
         """
         spec = _SPEC.get()
         if spec is None or spec.task is not task:
@@ -223,7 +223,7 @@ class Composition:
 
     @property
     def provider(self) -> SandboxProvider:
-        """The sandboxes of this process, without folders of an agent."""
+        """The sandbox provider of this process, without folders of an agent."""
         if self._provider is None:
             sandbox = replace(self.sandbox, backend=self.settings.backend)
             self._provider = SandboxProvider(sandbox, progress=self.report)
@@ -231,7 +231,7 @@ class Composition:
         return self._provider
 
     def sandboxes(self, agent: AgentChoice | None) -> SandboxProvider:
-        """Return the sandboxes of an agent, which may read the folders that it needs there.
+        """Return the sandbox provider of an agent, with the folders that the agent needs there.
 
         Args:
             agent: one of the run's agents; None for one of the user's own.
@@ -244,7 +244,7 @@ class Composition:
         return self.provider.with_folders(factory.readonly, factory.scratch)
 
     def use_backend(self, backend: str) -> None:
-        """Use the backend that the nodes of a cluster have, where the user leaves it open."""
+        """Use the backend of a cluster's nodes, unless the user has chosen one."""
         if self.settings.backend == "auto":
             self.settings = self.settings.replace(backend=backend)
             if self._provider is not None:
@@ -253,8 +253,8 @@ class Composition:
                 self.__dict__.pop("services", None)
 
     def close(self) -> None:
-        """End every sandbox and what the agents hold open."""
-        with contextlib.ExitStack() as stack:  # whatever one of them raises, the others are closed
+        """End all sandboxes, and close what the agents hold open."""
+        with contextlib.ExitStack() as stack:  # closes all of them, even if one raises
             if self._provider is not None:
                 stack.callback(self._provider.close)
             for factory in self._factories.values():

@@ -1,12 +1,12 @@
 """``--intercode-concurrency``: rollouts that run before their items' turns, in one process.
 
-Items are reported in order, as always. While pytest waits for one, the rollouts of those after it
-run on threads of their own; in an item's turn its fixtures find its rollout, running or over.
+Items are reported in order, as without it. While pytest waits for an item, the rollouts of later
+items run on their own threads. In an item's turn, its fixtures get its rollout, running or over.
 
-Two kinds of threads meet here. pytest's main thread calls the hooks, and what fixtures ask for. The
-executor's threads ask for the next rollout, and notify of what rollouts do. What both of them use
-(the order, the rollouts that were begun, the items that are known to fail) is guarded by the
-executor's lock, which the executor holds while it asks.
+Two kinds of threads use this module. pytest's main thread calls the hooks, and the methods that
+fixtures need. The executor's threads ask for the next rollout, and report what rollouts do. The
+executor's lock guards what both of them use: the order, the rollouts that have begun, and the items
+that are known to fail. The executor holds it while it asks for the next rollout.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 __all__ = ["ConcurrentExecution"]
 
 Result = TypeVar("Result")
-_REFRESH_INTERVAL = 0.2  # seconds between two looks at what runs, while pytest waits
+_REFRESH_INTERVAL = 0.2  # seconds between two checks of a rollout, while pytest waits
 _CLOSE_TIMEOUT = 10.0  # seconds for cancelled rollouts to close their sandboxes
-_MAX_LOOK_AHEAD = 64  # items whose sandboxes the pool may think of
+_MAX_LOOK_AHEAD = 64  # items whose sandboxes the pool may prepare
 _PHASES: dict[str, PhaseName] = {"setup": "prepare", "call": "run", "teardown": "close"}
 _PYTEST_PHASES = {phase: pytest_phase for pytest_phase, phase in _PHASES.items()}
 
 
 @dataclass(eq=False)
 class _Running:
-    """A rollout that was begun, and its item.
+    """A rollout that has begun, and its item.
 
     Attributes:
         item: the item.
@@ -75,9 +75,9 @@ class _Running:
     waited: dict[str, float] = field(default_factory=dict)
 
     def retime(self, report: pytest.TestReport, when: str) -> None:
-        """Have a report say how long the rollout took, not how long pytest waited for it."""
-        phase = self.handle.phases.get(_PHASES[when])  # the report may be of another, as an error
-        if phase is not None:  # what is more than waiting is the user's own fixtures
+        """Make a report show how long the rollout took, not how long pytest waited for it."""
+        phase = self.handle.phases.get(_PHASES[when])  # an error is reported as one of setup
+        if phase is not None:  # the rest of the time was spent in the user's own fixtures
             fixture_seconds = report.duration - self.waited.get(when, 0.0)
             report.start = phase.began
             report.duration = phase.seconds + max(0.0, fixture_seconds)
@@ -99,17 +99,17 @@ class ConcurrentExecution(Observer):
         self._process = SharedProcess()
         self._pass_rates = pass_rates_of(run.config)
         self._order = ItemOrder(run.config)
-        self._running: dict[pytest.Item, _Running] = {}  # begun, and their turn not over
-        # The same by their handles, for as long as their threads may notify of something.
+        self._running: dict[pytest.Item, _Running] = {}  # begun, and the item's turn is not over
+        # The same by their handles, for as long as their threads may call the observer's methods.
         self._of: dict[Handle, _Running] = {}
-        self._failed: set[pytest.Item] = set()  # known to fail, though not reported
+        self._failed: set[pytest.Item] = set()  # known to fail, but not reported yet
         self._reported: _Running | None = None
         self._unreported: list[EpisodeRecord] = []
-        self._exhausted = False  # all further rollouts would fail as one did
+        self._exhausted = False  # a rollout failed in a way in which all others would
         self._stack = contextlib.ExitStack()
         self._router = Router()
         run.config.pluginmanager.register(self._router, "intercode-router")
-        # Threads write to it, and only one of them could make it.
+        # Made here, as several threads write to it and only one may make it.
         self._reporter = None if is_worker(self._config) else reporter_of(self._config)
         self._look_ahead = LookAhead(
             lambda: run.composition.provider, self._upcoming, run.settings.profile
@@ -121,7 +121,7 @@ class ConcurrentExecution(Observer):
         )
 
     def _make_executor(self) -> BackgroundExecutor:
-        """Return what runs rollouts, which may ask at once for what is to run."""
+        """Return the executor, which may ask for the next rollout immediately."""
         return ThreadsExecutor(
             replace(self._run.composition.services, isolate=lambda: self._process.episode(owner())),
             self,
@@ -148,9 +148,9 @@ class ConcurrentExecution(Observer):
         return running.handle
 
     def wait(self, handle: Handle, future: Future[Result]) -> Result:
-        """Return what a rollout came to, or raise what it raised; show what runs meanwhile."""
+        """Return a rollout's result or raise its error; show progress while waiting."""
         running = self._of.get(handle)
-        if running is None:  # its turn is over: a plugin kept its fixtures from ending in it
+        if running is None:  # its turn is over, but a plugin has kept its fixtures alive
             return future.result()
         began = time.monotonic()
         try:
@@ -160,9 +160,9 @@ class ConcurrentExecution(Observer):
                         future.exception(_REFRESH_INTERVAL)
                     self._run.progress.show_lines()
         except BaseException as error:
-            debugged = self._config.getoption("usepdb", False)  # and may be continued
+            debugged = self._config.getoption("usepdb", False)  # the run may be continued
             if isinstance(error, (KeyboardInterrupt, pytest.exit.Exception)) and not debugged:
-                self._executor.stop()  # or one more would begin in place of this one
+                self._executor.stop()  # otherwise another rollout would begin instead
             handle.cancel("interrupted")
             raise
         finally:
@@ -176,13 +176,13 @@ class ConcurrentExecution(Observer):
 
     @property
     def _pending(self) -> bool:
-        """Whether rollouts were begun whose items have not had their turn."""
+        """Whether rollouts have begun whose items have not had their turn."""
         with self._executor.lock:
             return any(item is not self._order.current for item in self._running)
 
     @contextlib.contextmanager
     def _isolate(self) -> Iterator[list[str]]:
-        """Keep the process as it is for a rollout that runs inline, alone or while others run."""
+        """Restore the process after a rollout that runs inline, alone or while others run."""
         if not self._running:
             with isolated() as leftovers:
                 yield leftovers
@@ -195,7 +195,7 @@ class ConcurrentExecution(Observer):
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
-        """Prepare the process for a run; it is as it was when pytest has ended."""
+        """Prepare the process for a run; :meth:`pytest_unconfigure` restores it."""
         self._stack.enter_context(followed())
         self._stack.enter_context(variables_kept_still())
         self._stack.enter_context(log_level_held(self._config))
@@ -205,22 +205,22 @@ class ConcurrentExecution(Observer):
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None, object, object]:
-        """Know whose turn it is."""
+        """Note whose turn it is."""
         with self._executor.lock:
             self._order.begin_turn(item, nextitem)
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Begin a try of an item; its second one runs inline."""
+        """Forget the rollout of the last report; a second try of an item runs inline."""
         self._reported = None
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_teardown(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None]:
-        """Let go of the rollout; a second try of its item runs inline."""
-        if nextitem is None:  # fixtures of the whole run end now, and what they serve goes first
+        """Forget the item's rollout; a second try of the item runs inline."""
+        if nextitem is None:  # session fixtures end now, so first end the rollouts that use them
             self._end_all_but(item)
         try:
             yield
@@ -234,7 +234,7 @@ class ConcurrentExecution(Observer):
                 if not running.handle.asked:  # the item was skipped in its turn
                     running.handle.cancel("its item was not run")
                     self._keep_records([running])
-                # Until then its thread asks for it yet.
+                # Until it is over, its thread still looks it up.
                 running.handle.when_over(partial(self._of.pop, running.handle, None))
             self._executor.wake()
 
@@ -251,7 +251,7 @@ class ConcurrentExecution(Observer):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Report the rollouts of a run that is over before their items' turns."""
+        """Report the rollouts whose items had no turn before the run ended."""
         self._end_all_but(None)
         with self._executor.lock:
             unfinished = [self._running[item] for item in self._order.own_items_of(self._running)]
@@ -266,11 +266,11 @@ class ConcurrentExecution(Observer):
                 vars(self._config)["workeroutput"]["intercode_unreported"] = unreported
 
     def pytest_unconfigure(self) -> None:
-        """Leave the process as it was."""
+        """Restore the process."""
         self._stack.close()
 
     def _end_all_but(self, item: pytest.Item | None) -> None:
-        """Begin nothing more, and end what runs, but for the rollout of one item."""
+        """Begin no more rollouts, and cancel the running ones except that of one item."""
         with self._executor.lock:
             self._executor.stop()
             rollouts = list(self._running.values())
@@ -280,7 +280,7 @@ class ConcurrentExecution(Observer):
         self._executor.join(_CLOSE_TIMEOUT)
 
     def running(self) -> list[Handle]:
-        """Return what runs now; from any thread."""
+        """Return the rollouts that are running; may be called from any thread."""
         with self._executor.lock:
             handles = [running.handle for running in self._running.values()]
         return [*(handle for handle in handles if handle.running), *self._inline.running()]
@@ -288,14 +288,14 @@ class ConcurrentExecution(Observer):
     # -- which rollouts begin, and when
 
     def _begin_from(self, item: pytest.Item) -> None:
-        """Let rollouts begin from an item on, and wait until its own has; with the lock held."""
+        """Let rollouts begin from an item on, and wait until its own has begun; needs the lock."""
         if not self._order.open_from(item) or self._refused():
             return
         self._executor.wake()
         self._executor.wait_for(lambda: item in self._running or self._refused())
 
     def _refused(self) -> bool:
-        """Whether nothing may be begun, as the run will not get as far."""
+        """Whether no rollout may begin, because the run will end before its item's turn."""
         current = self._order.current
         session = current.session if current is not None else None
         if session is None or session.shouldstop or session.shouldfail or self._exhausted:
@@ -335,11 +335,11 @@ class ConcurrentExecution(Observer):
             yield
 
     def entering(self, handle: Handle, phase: PhaseName) -> None:
-        """Note the phase that what is printed belongs to."""
+        """Note the phase to which further output belongs."""
         self._of[handle].output.phase = _PYTEST_PHASES[phase]
 
     def preparing(self, handle: Handle, environment: Environment) -> None:
-        """Have the sandboxes started of what will be begun next; an image may be built for them."""
+        """Start the sandboxes of the next rollouts; an image may be built for them."""
         if self._run.composition.provider.lacks:
             self._look_ahead.look(environment)
 
@@ -355,24 +355,24 @@ class ConcurrentExecution(Observer):
             ]
 
     def ended(self, handle: Handle, record: EpisodeRecord) -> None:
-        """Count a record, and write it to the results file at once."""
+        """Count a record, and write it to the results file immediately."""
         item = self._of[handle].item
         with self._executor.lock:
             retried = may_be_tried_again(item)
             forgiven = retried or item.get_closest_marker("xfail") is not None
-            own_test = is_own_test(item)  # its verdict is known when it has run
+            own_test = is_own_test(item)  # its verdict is known only after its turn
             if not (own_test or forgiven) and record.graded:
                 self._pass_rates.note(item, solved=record.solved)
-            forgiven = forgiven or record.task.pass_rate is not None  # it may be one that may miss
+            forgiven = forgiven or record.task.pass_rate is not None  # some tries may miss
             if not (own_test or record.solved or forgiven) and item in self._running:
                 self._failed.add(item)
-        if not retried:  # else the record may be superseded
+        if not retried:  # otherwise the record may be superseded
             self._run.progress.note(record)
             if self._reporter is not None and not own_test:
                 self._reporter.write_early(record)
 
     def failed(self, handle: Handle, error: BaseException) -> None:
-        """Begin nothing more if all the others would fail as this one did."""
+        """Begin no more rollouts if all others would fail in the same way."""
         running = self._of.get(handle)
         unmade = running is not None and not running.handle.has_agent
         of_all = (EngineUnavailable, ConfigurationError) if unmade else (EngineUnavailable,)

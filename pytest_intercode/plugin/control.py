@@ -1,7 +1,7 @@
-"""What ``pytest-intercode top`` asks a run: a socket in the run's private folder answers.
+"""Answers the requests of ``pytest-intercode top``, on a socket in the run's private folder.
 
-Under pytest-xdist each process has a socket. Who asks asks the controller, which asks the workers.
-Nothing is written, and no status is made, while nobody asks.
+Under pytest-xdist each process has a socket. Clients ask the controller, which asks the workers.
+Nothing is written, and no status is made, unless a client asks.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ class Control:
         self._socket: ControlSocket | None = None
         if is_distributed(config) and not is_worker(config):
             progress.under_way = self._ask_workers
-        self._silent = 0  # workers without an answer, when they were asked last
+        self._silent = 0  # workers that did not answer the last request
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
-        """Open the socket of a run that plays something; without a place for it, there is none."""
+        """Open the socket of a run that plays something, if there is a place for it."""
         config = self._config
         if config.option.collectonly or self._settings.plan or not HAS_SANDBOXES:
             return
         if not session.items and not is_distributed(config):
             return
         if is_worker(config) and self._workers.slots is None:
-            return  # the controller knows nothing of us
+            return  # the controller has not started a run of ours
         name = _WORKER_SOCKET.format(self._workers.name) if is_worker(config) else RUN_SOCKET
         with contextlib.suppress(OSError, SandboxError):
             path = self._workers.folder() / name
@@ -75,7 +75,7 @@ class Control:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Remove the socket of a worker that has crashed; it would count as one that is silent."""
+        """Remove the socket of a worker that has crashed, which would count as a silent worker."""
         with contextlib.suppress(OSError, SandboxError):
             (self._workers.folder() / _WORKER_SOCKET.format(node.gateway.id)).unlink()
 
@@ -125,14 +125,14 @@ class Control:
         return replace(status, name=name, silent=self._silent, episodes=episodes)
 
     def _episodes(self) -> Sequence[EpisodeStatus]:
-        """Return what runs in this process, as it may be shown."""
+        """Return the episodes that are running in this process, in a form that may be shown."""
         return [
             replace(status, worker=self._workers.name, action=self._shown(status.action))
             for status in self._progress.own_episodes(whole=True)
         ]
 
     def _shown(self, action: str) -> str:
-        """Return the beginning of an action, on one line, harmless and without keys."""
+        """Return the beginning of an action, on one line, escaped and without keys."""
         text = one_line(masks_of(self._config).text(action[:_MAX_MASKED]))
         return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
@@ -148,7 +148,7 @@ class Control:
         return []
 
     def _ask_workers(self) -> list[EpisodeStatus]:
-        """Return what runs in the workers."""
+        """Return the episodes that are running in the workers."""
         episodes: list[EpisodeStatus] = []
         silent = 0
         paths = self._worker_sockets()
@@ -157,7 +157,7 @@ class Control:
             try:
                 episodes += map(EpisodeStatus.from_json, answers[path]["episodes"])
             except (KeyError, TypeError, ValueError):
-                silent += path.exists()  # one that has ended takes its socket along
+                silent += path.exists()  # a worker that has ended removes its socket
         self._silent = silent
         return [status for status in episodes if status.item not in self._progress.done]
 

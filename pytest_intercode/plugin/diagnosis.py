@@ -56,15 +56,15 @@ _NOT_LOADED = (
 )
 # pytest would warn of the package that our command has imported; a project may make that an error.
 _NO_REWRITE_WARNING = ("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning")
-_ERROR = re.compile(r"(?:^ERROR|: error): (?!usage:)(.*)")  # how pytest says what is wrong
+_ERROR = re.compile(r"(?:^ERROR|: error): (?!usage:)(.*)")  # the form of pytest's error messages
 
 
 def diagnose(arguments: Sequence[str]) -> list[Fact]:
-    """Return what is to be said of this machine, and of what pytest is configured for here.
+    """Return facts about this machine, and about what pytest is configured for here.
 
     Nothing is collected, installed, built or left behind. A ``conftest.py`` and the agent's module
-    are imported, as for a run; what they print is not shown. The texts hold no value of a variable
-    or argument that is called a key, and the home folder is ``~``.
+    are imported, as for a run; what they print is not shown. The texts contain no value of a
+    variable or argument whose name says that it is a key, and the home folder is ``~``.
 
     Args:
         arguments: those of pytest.
@@ -92,8 +92,8 @@ class _Reader:
     """Takes the configuration that pytest has read, instead of a run; a pytest plugin.
 
     Attributes:
-        facts: what is to be said; nothing where pytest could not read its configuration.
-        secrets: texts of the configuration that are not to be shown.
+        facts: the facts; empty if pytest could not read its configuration.
+        secrets: texts of the configuration that must not be shown.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class _Reader:
         """Describe the configuration; returning something keeps pytest from running."""
         capture: Any = config.pluginmanager.get_plugin("capturemanager")
         if capture is not None:
-            capture.read_global_capture()  # of conftest.py; it would be printed at the end
+            capture.read_global_capture()  # conftest.py's, which would be printed at the end
         settings: Settings | None = None
         tasks: Sequence[Task] = ()
         tests = ProjectTests()
@@ -126,7 +126,7 @@ class _Reader:
 
 
 def _read_tasks(config: pytest.Config, settings: Settings) -> list[Task]:
-    """Return the tasks that a run would have, but for those of marks on test functions."""
+    """Return the tasks that a run would have, except those of marks on test functions."""
     selection = Selection(settings, Hooks(config).modify_tasks)
     add_suite_files(config, ini_values(config, SUITES))
     take_arguments(config, selection)
@@ -194,7 +194,7 @@ def _describe_sandboxes(
     is_needed = any(kind_of(task.env).needs_sandbox(task) for task in tasks if not task.skip)
     is_needed = is_needed or bool(tests.modules and settings.agents)
     facts = describe_backends(settings.sandbox, needed=is_needed)
-    if settings.cluster:  # whose nodes have backends of their own
+    if settings.cluster:  # its nodes have their own backends
         yield from (fact.where(needed=False) for fact in facts)
         return
     yield from facts
@@ -253,7 +253,7 @@ def _find_extras(settings: Settings, tasks: Sequence[Task], tests: ProjectTests)
 def _find_reason(output: str) -> str:
     """Return why pytest could not read its configuration, from what it has printed."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    # A wrong option has its usage before it, and a wrong conftest.py its traceback behind it.
+    # pytest prints its usage before a wrong option, and a traceback after a wrong conftest.py.
     errors = [match[1] for line in lines if (match := _ERROR.search(line))]
     raised = [line.removeprefix("E ").strip() for line in lines if line.startswith("E ")]
     words = errors[-1:] or [*(line.rstrip(".") for line in lines[:1]), *raised[-1:]]
@@ -261,7 +261,7 @@ def _find_reason(output: str) -> str:
 
 
 def _find_secrets(values: Mapping[str, str], is_secret: Callable[[str], bool]) -> list[str]:
-    """Return the values of what is called a key, a token, a secret or a password."""
+    """Return the values whose names say that they are keys, tokens, secrets or passwords."""
     return [value for name, value in values.items() if is_secret(name) and len(value) >= MIN_SECRET]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 __all__ = ["has_episodes"]
 
-_FIXTURES = frozenset(("intercode_task", "intercode_project"))  # which all others of ours need
+_FIXTURES = frozenset(("intercode_task", "intercode_project"))  # all our others need one of them
 
 
 def has_episodes(item: pytest.Item) -> bool:

@@ -1,4 +1,4 @@
-"""Mistakes of the user's, as a failing test shows them. Imported with the plugin."""
+"""User mistakes, as a failing test shows them. Imported with the plugin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["MistakeFailure", "one_line_errors"]
 
 if TYPE_CHECKING:
 
-    class _Failure(Exception):  # pytest gives its own no type
+    class _Failure(Exception):  # pytest does not annotate its own
         def __init__(self, message: str, pytrace: bool = True) -> None: ...
 
 else:
@@ -21,16 +21,16 @@ else:
 
 
 class MistakeFailure(_Failure):
-    """A test failed by a mistake of the user's: no agent failed, and none was expected to."""
+    """A test failed because of a user mistake, which is neither an agent's failure nor expected."""
 
-    __module__ = "builtins"  # as of pytest's own: a summary's short line begins with the message
+    __module__ = "builtins"  # like pytest's own, so that short summary lines begin with the message
 
 
 @contextlib.contextmanager
 def one_line_errors(session: pytest.Session | None = None) -> Iterator[None]:
-    """Report a mistake of the user's as one line, without our traceback.
+    """Report a user mistake as one line, without our traceback.
 
-    Given a session that runs nothing but tasks, also end it: each would say the same again.
+    If the given session runs only tasks, also end it: each would report the same mistake.
     """
     from pytest_intercode.core.text import escape_for_terminal, one_line
     from pytest_intercode.errors import ConfigurationError

@@ -1,4 +1,4 @@
-"""Who runs the rollout of an item: by default the item itself, phase by phase, in its turn.
+"""Runs the rollouts of items: by default each in its item's turn, phase by phase.
 
 Fixtures ask for an item's handle and never know which executor is behind it; with
 ``--intercode-concurrency`` :mod:`pytest_intercode.plugin.concurrency` takes this place.
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 Equip: TypeAlias = Callable[[Environment], None]
-"""Gives an environment what a test has for it."""
+"""Gives an environment what a test provides for it, such as fakes and answers."""
 
 _EXECUTION = pytest.StashKey["Execution"]()
 _HANDLE = pytest.StashKey[Handle]()
@@ -56,15 +56,15 @@ class Execution(Protocol):
         Args:
             item: the item.
             task: the task.
-            equip: is given the environment before its reset; then the rollout runs inline.
+            equip: called with the environment before its reset; the rollout then runs inline.
         """
 
     def running(self) -> list[Handle]:
-        """Return what runs now; from any thread."""
+        """Return the rollouts that are running; may be called from any thread."""
 
 
 def set_execution(config: pytest.Config, execution: Execution) -> None:
-    """Let an execution give out the handles of this process; once, before the first item."""
+    """Set the execution that gives out the handles of this process, before the first item."""
     config.stash[_EXECUTION] = execution
     run_of(config).progress.handles = execution.running
     config.pluginmanager.register(execution, "intercode-execution")
@@ -88,7 +88,7 @@ def new_handle(item: pytest.Item, task: Task, equip: Equip | None = None) -> Han
     Args:
         item: the item.
         task: the task.
-        equip: is given the environment before its reset.
+        equip: called with the environment before its reset.
 
     Raises:
         ConfigurationError: an option is wrong.
@@ -104,7 +104,7 @@ def play_yourself(run: Run, task: Task) -> EpisodeRecord:
 
     Raises:
         AgentLoadError: there is no terminal, or no line editor.
-        QuitRun: the user left it.
+        QuitRun: the user quit.
     """
     from pytest_intercode.agents.human import make_factory
 
@@ -139,13 +139,13 @@ def play_yourself(run: Run, task: Task) -> EpisodeRecord:
 
 
 class InlineExecution(Observer):
-    """Runs rollouts in their items' turns, and has the next items' sandboxes started meanwhile.
+    """Runs rollouts in their items' turns, while the sandboxes of the next items start.
 
     Args:
         run: the run.
         order: knows which items are next.
         services: what rollouts work with; by default the run's.
-        pending: whether other rollouts are under way, which are to be reported.
+        pending: returns whether other rollouts have begun that are still to be reported.
     """
 
     def __init__(
@@ -164,8 +164,8 @@ class InlineExecution(Observer):
         self._running: dict[Handle, None] = {}  # an ordered set
 
     def handle(self, item: pytest.Item, task: Task, equip: Equip | None = None) -> Handle:
-        """Return a handle that runs a phase when it is asked for it."""
-        if self._order.current is not item:  # the first one: until now nothing needed the order
+        """Return a handle that runs each phase when it is asked for."""
+        if self._order.current is not item:  # the first item: nothing needed the order before
             self._order.begin_turn(item)
         executor = self._executor
         if equip is not None:
@@ -182,17 +182,17 @@ class InlineExecution(Observer):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        """Know whose turn it is."""
+        """Note whose turn it is."""
         self._order.begin_turn(item, nextitem)
 
     def running(self) -> list[Handle]:
-        """Return what runs now; from any thread."""
+        """Return the rollouts that are running; may be called from any thread."""
         return list(self._running)
 
     # -- what the executor notifies of
 
     def entering(self, handle: Handle, phase: PhaseName) -> None:
-        """Note what runs."""
+        """Note which rollouts are running."""
         if phase == "close":
             self._running.pop(handle, None)
         else:
@@ -211,11 +211,11 @@ class InlineExecution(Observer):
             pytest.fail(f"no second try: {exhausted}", pytrace=False)  # the first one has failed
         elif exhausted:
             pytest.skip(exhausted)
-        if not self._looked_ahead:  # else what is next was expected while the one before ran
+        if not self._looked_ahead:  # otherwise done while the previous rollout ran
             self._look_ahead(environment, started=False)
 
     def prepared(self, handle: Handle, environment: Environment) -> None:
-        """Have the sandboxes of the next items started, now that this one's are there."""
+        """Start the sandboxes of the next items, now that this item's are ready."""
         self._look_ahead(environment, started=True)
 
     def ended(self, handle: Handle, record: EpisodeRecord) -> None:
@@ -227,9 +227,9 @@ class InlineExecution(Observer):
             self._run.workers.stop_if_exhausted(item.session)
 
     def _look_ahead(self, environment: Environment, *, started: bool) -> None:
-        """Have sandboxes started: of the present item, unless its own have, and of the next."""
+        """Start the sandboxes of the next items, and of the current one if not yet started."""
         composition = self._run.composition
-        # Of an environment with sandboxes of its own it is not known what others will need.
+        # If the environment has its own sandboxes, it is not known what other items will need.
         if not composition.provider.provides_for(environment) or self._pending():
             return
         self._looked_ahead = True

@@ -2,7 +2,7 @@
 
 The environment starts in setup and the agent runs in call, so that a fault of Docker is an ERROR,
 a miss of the agent is a FAILED, and ``--durations`` separates them. Imported with the plugin, so
-nothing but pytest is imported here at the top.
+only pytest and small modules are imported at the top.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 @contextlib.contextmanager
 def _skip_without_image() -> Iterator[None]:
-    """Skip the test where an image is missing that is another item's error."""
+    """Skip the test if its image is missing and another item reports that as its error."""
     from pytest_intercode.errors import ImageMissing
 
     try:
@@ -46,7 +46,7 @@ def _skip_without_image() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _expect_refusal() -> Iterator[None]:
-    """Expect the test to fail where the engine refuses the task's own gold."""
+    """Report an expected failure if the engine refuses the task's own gold."""
     from pytest_intercode.errors import GoldRefused
 
     try:
@@ -56,12 +56,12 @@ def _expect_refusal() -> Iterator[None]:
 
 
 class PendingEpisode:
-    """An episode that runs when it is first asked about, if it has not run before its turn.
+    """An episode that runs on first use, unless it has already run before its item's turn.
 
-    ``run()`` runs it and returns its record; ``reward``, ``outcome`` and ``turns`` do so too and
-    return the record's. It runs once. Where the agent ended in an error, ``reward`` and ``turns``
-    fail the test: what an agent did not do says nothing about one that crashed. ``outcome`` and
-    ``run()`` do not.
+    ``run()`` runs it and returns its record; ``reward``, ``outcome`` and ``turns`` also run it and
+    return the record's values. It runs only once. If the agent ended in an error, ``reward`` and
+    ``turns`` fail the test, as an agent that crashed says nothing by what it did not do.
+    ``outcome`` and ``run()`` do not.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class PendingEpisode:
     def run(self) -> EpisodeRecord:
         """Run the episode, unless it has run, and return its record.
 
-        The record is returned whatever the episode ended in, an error of the agent included. An
-        episode that fails by the infrastructure is run once more, on a fresh sandbox and with a
-        fresh agent.
+        The record is returned however the episode ended, even in an error of the agent. An episode
+        that fails because of the infrastructure is run once more, with a fresh sandbox and a fresh
+        agent.
 
         Raises:
             InfrastructureError: it failed twice.
@@ -109,15 +109,15 @@ class PendingEpisode:
             keep_episode(item, self._record)
             with one_line_errors():
                 Hooks(self._request.config).log_episode(self._task, self._record)
-            if self._record.solved:  # else the failing test shows it
+            if self._record.solved:  # otherwise the failing test shows it
                 _warn(self._record.left_behind)
         return self._record
 
     @property
     def reward(self) -> float:
-        """The reward; 1.0 means solved. It goes below 0 in ``paper`` SQL alone, down to -1.
+        """The reward; 1.0 means solved. Only in ``paper`` SQL it goes below 0, down to -1.
 
-        Fails the test where the agent ended in an error.
+        Fails the test if the agent ended in an error.
         """
         return self._run_without_error().reward
 
@@ -128,7 +128,7 @@ class PendingEpisode:
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """The trajectory. Fails the test where the agent ended in an error."""
+        """The trajectory. Fails the test if the agent ended in an error."""
         return self._run_without_error().turns
 
     def _run_without_error(self) -> EpisodeRecord:
@@ -142,7 +142,7 @@ class PendingEpisode:
         return record
 
     def _fail(self, record: EpisodeRecord, hint: str = "") -> NoReturn:
-        """Fail the test by how its episode ended."""
+        """Fail the test, and report how its episode ended."""
         __tracebackhide__ = True  # so that --pdb stops in the test
         from pytest_intercode.plugin.masking import headline_of
 
@@ -152,7 +152,7 @@ class PendingEpisode:
         """Play the task yourself, in the terminal and on a fresh sandbox: ``pytest --pdb``.
 
         Returns:
-            The record of your episode. The result of the test stays what it is.
+            The record of your episode. The result of the test does not change.
         """
         from pytest_intercode.plugin.execution import play_yourself
         from pytest_intercode.plugin.run import run_of
@@ -228,7 +228,7 @@ def intercode_episode(
     intercode_agent: AgentLike,
     intercode_environment: Environment,
 ) -> PendingEpisode:
-    """The episode of this item's agent, task and environment; it runs when first asked about."""
+    """The episode of this item's agent, task and environment; it runs on first use."""
     from pytest_intercode.agents.loader import adapt
 
     with one_line_errors():

@@ -1,12 +1,12 @@
-"""The gate: what a run's exit code says of the agent, by a baseline and by a rate.
+"""The gate: sets a run's exit code by a baseline and by a rate.
 
-With ``--intercode-baseline`` a task that the baseline did not always solve is expected to fail, so
-that failing items are those that got worse; and the whole is compared by a paired test. Chance
-alone makes single tries fail, so with several at each task and no pass rate, whether the command
-line, a mark or a suite asks for them, it is the test that decides (``--intercode-gate``). With
-``--intercode-fail-under`` the exit code goes by the share of solved tries instead of single items.
-An infrastructure error makes a run inconclusive, which is never a pass. A fault of a task
-is named and does not count: it says nothing about the agent, and would be there again.
+With ``--intercode-baseline``, a task that the baseline did not always solve is expected to fail, so
+the failing items are those that got worse; a paired test compares the runs as a whole. Single tries
+fail by chance alone, so with several tries at each task and no pass rate, whether the command line,
+a mark or a suite asks for the tries, the paired test decides (``--intercode-gate``). With
+``--intercode-fail-under``, the exit code depends on the share of solved tries, not on single items.
+An infrastructure error makes a run inconclusive, which is never a pass. A fault of a task is named
+but does not count: it says nothing about the agent, and would occur again.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Gate:
     """Sets the exit code at the end of a run; a pytest plugin where all reports arrive.
 
     Args:
-        baseline: what to compare with, if there is something.
-        gate: what of that fails the run: ``tasks``, each that got worse, or the ``verdict``; None
-            for what :func:`is_judged_together` says.
-        fail_under: the rate that is asked for, if one is.
+        baseline: the results to compare with, if any.
+        gate: what fails the run in this comparison: each of the ``tasks`` that got worse, or the
+            ``verdict`` on the whole; None to let :func:`is_judged_together` decide.
+        fail_under: the required rate, if any.
         tries: returns the run's tries so far.
     """
 
@@ -59,7 +59,7 @@ class Gate:
         self._judgements: list[Judgement] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count what failed for another reason than that the agent did not solve a task."""
+        """Count a failure whose reason is not that the agent did not solve a task."""
         if report.failed and not hasattr(report, "wasxfail"):
             self._hard_failures += not _may_be_judged_together(report)
 
@@ -69,7 +69,7 @@ class Gate:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Set the exit code, if the run came to its end."""
+        """Set the exit code, if the run is complete."""
         judged = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         if session.exitstatus not in judged or session.shouldstop or session.shouldfail:
             self._complete = False
@@ -95,7 +95,7 @@ class Gate:
         """Return the judgements, in sentences.
 
         Args:
-            verdict: also that of the comparison with the baseline.
+            verdict: include that of the comparison with the baseline.
         """
         if not self._complete:
             return ["incomplete, so the gate was not evaluated"]
@@ -107,7 +107,7 @@ class Gate:
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say what was decided, and why."""
+        """Print the judgements."""
         passed = self._complete and all(judgement.passed for judgement in self._judgements)
         for line in self.lines():
             terminalreporter.write_line(f"gate: {line}", red=not passed, green=passed)

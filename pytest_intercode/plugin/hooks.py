@@ -1,6 +1,6 @@
-"""Calls the hooks that users implement, and looks at what they return.
+"""Calls the hooks that users implement, and checks what they return.
 
-What one of them raises, or returns though nobody can use it, is one line that names it.
+An error in a hook, or an unusable result, is reported in one line that names the hook.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _OUR_MODULES = "pytest_intercode."
 
 
 class HookError(ConfigurationError):
-    """A hook of the user's raised, or returned what cannot be used."""
+    """A user's hook raised an exception, or returned an unusable value."""
 
 
 class Hooks:
     """The hooks of a run, as :mod:`pytest_intercode.plugin.hookspecs` declares them.
 
-    Every method raises a :class:`HookError` where an implementation raised something that is not
-    ours to report, or did not return what its hook is declared to.
+    Every method raises a :class:`HookError` if an implementation raised an exception that is not
+    one of ours, or did not return what its hook declares.
 
     Args:
         config: pytest's configuration.
@@ -42,7 +42,7 @@ class Hooks:
         self._config = config
 
     def modify_tasks(self, tasks: list[Task]) -> None:
-        """Have a list of tasks edited in place."""
+        """Let hooks edit a list of tasks in place."""
         returned = self._call("modify_tasks", tasks=tasks)
         for value in returned:
             if value is not tasks:
@@ -76,7 +76,7 @@ class Hooks:
         return environment
 
     def log_episode(self, task: Task, episode: EpisodeRecord) -> None:
-        """Say that an episode has ended and was graded."""
+        """Report that an episode has ended and been graded."""
         self._call("log_episode", task=task, episode=episode)
 
     def _call(self, name: str, **arguments: Any) -> Any:
@@ -92,7 +92,7 @@ class Hooks:
             ) from None
 
     def _error(self, name: str, mistake: str) -> HookError:
-        """Return the error for what implementations did; which of several, nobody knows."""
+        """Return the error for a mistake of an implementation; which of several is not known."""
         caller = getattr(self._config.hook, f"pytest_intercode_{name}")
         places = [
             _describe_place(implementation.plugin_name, code.co_filename, code.co_firstlineno)
@@ -104,7 +104,7 @@ class Hooks:
 
 
 def _find_place(caller: Any, error: BaseException) -> str:
-    """Return whose implementation it was: its plugin, its file, and the line where it left it."""
+    """Return the implementation that raised: its plugin, its file, and the line in it."""
     plugins = {
         getattr(implementation.function, "__code__", None): implementation.plugin_name
         for implementation in caller.get_hookimpls()

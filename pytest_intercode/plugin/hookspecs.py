@@ -1,7 +1,7 @@
 """The hooks that conftest files and other plugins may implement; docs/hooks.md uses each.
 
-An environment is not added by a hook, but by ``pytest_intercode.register_environment``, as it is
-there without pytest, too.
+Environments are not added by a hook but by ``pytest_intercode.register_environment``, because they
+also exist without pytest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def pytest_intercode_modify_tasks(config: pytest.Config, tasks: list[Task]) -> None:
-    """Called when the tasks of a suite were read, before they become items.
+    """Called after the tasks of a suite are read, before they become items.
 
     Args:
         config: pytest's configuration.
@@ -36,7 +36,7 @@ def pytest_intercode_make_agent(config: pytest.Config, task: Task) -> AgentLike 
 
     Args:
         config: pytest's configuration.
-        task: the task, gold included: hand on ``task.view()``, not the task.
+        task: the task, gold included: pass on ``task.view()``, not the task.
 
     Returns:
         An object with ``act(observation)`` or ``run(task, env)``, or None to leave it to
@@ -49,7 +49,7 @@ def pytest_intercode_make_environment(config: pytest.Config, task: Task) -> Envi
     """Called when an episode needs an environment; stops at the first result that is not None.
 
     With ``--intercode-concurrency`` it is called on the episode's own thread. It is also called
-    where ``--intercode-resume`` has a result of the task, to see whether its sandbox is the same;
+    where ``--intercode-resume`` has a result of the task, to check whether its sandbox is the same;
     that environment is closed without a reset.
 
     Args:
@@ -57,12 +57,12 @@ def pytest_intercode_make_environment(config: pytest.Config, task: Task) -> Envi
         task: the task.
 
     Returns:
-        An environment that was not reset yet, or None for the one that the task names.
+        An environment that has not been reset, or None for the one that the task names.
     """
 
 
 def pytest_intercode_log_episode(config: pytest.Config, task: Task, episode: EpisodeRecord) -> None:
-    """Called in its item's turn when an episode has ended and was graded, where it ran.
+    """Called after an episode has ended and been graded, in its item's turn and process.
 
     Args:
         config: pytest's configuration.

@@ -1,7 +1,7 @@
-"""The ini values: options in a configuration file, of whatever format, or given by ``-o``.
+"""The ini values: options in a configuration file of any format, or given by ``-o``.
 
-TOML has types, which pytest 9 hands on from ``[tool.pytest]`` and ``pytest.toml``. Older formats
-have texts, ``[tool.pytest.ini_options]`` lists too. What is read here is the same for all of them.
+TOML has types, which pytest 9 passes on from ``[tool.pytest]`` and ``pytest.toml``. Older formats
+have only texts; ``[tool.pytest.ini_options]`` also has lists. This module reads all of them alike.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pytest_intercode.options.table import OPTIONS
 __all__ = ["SUITES", "add_ini_values", "ini_file", "ini_values"]
 
 SUITES = "intercode_suites"
-"""The ini value with patterns of suite files, which no option of the command line has."""
+"""The ini value with patterns of suite files; no command-line option corresponds to it."""
 
 _TYPES: dict[str, IniType] = {**{option.ini: option.ini_type for option in OPTIONS}, SUITES: "args"}
 _TRUE_BY_DEFAULT = frozenset(option.ini for option in OPTIONS if option.default == "true")
@@ -31,7 +31,7 @@ _NEEDED: dict[IniType, str] = {
 def add_ini_values(parser: pytest.Parser) -> None:
     """Add the ini values of all options, and that of the suites.
 
-    By their types pytest 9 checks what TOML has, and ``--help`` says what is to be written.
+    From the types, pytest 9 checks values in TOML, and ``--help`` shows what to write.
     """
     descriptions = {option.ini: option.description.replace("`", "") for option in OPTIONS}
     descriptions[SUITES] = (
@@ -46,7 +46,7 @@ def add_ini_values(parser: pytest.Parser) -> None:
 def ini_values(config: pytest.Config, name: str) -> list[str]:
     """Return the texts of an ini value; none if it is not given, and none for a flag that is false.
 
-    What is true by default says that it is false.
+    For a flag that is true by default, false is returned as the text ``false``.
 
     Numbers and ``true`` are written as in TOML, whatever the format of the file is.
 
@@ -81,17 +81,17 @@ def ini_file(config: pytest.Config) -> str:
 
 
 def _read(config: pytest.Config, name: str) -> object:
-    """Return what pytest makes of an ini value, or what is written where pytest refuses it.
+    """Return an ini value as pytest parses it, or as it is written where pytest refuses it.
 
-    pytest knows one type for each, and before 9.2 it refuses others by a traceback. We are more
-    lenient (a single string is a list of one; a rate is ``0.8`` or ``"80%"``), and our errors are
-    the same in all versions.
+    pytest accepts one type for each value, and before 9.2 it refuses others with a traceback. We
+    are more lenient (a single string is a list of one; a rate is ``0.8`` or ``"80%"``), and our
+    errors are the same in all versions.
     """
     try:
         return config.getini(name)
     except (TypeError, ValueError, pytest.UsageError, pytest.PytestWarning) as refusal:
         if _TYPES[name] == "args" and isinstance(refusal.__cause__ or refusal, ValueError):
-            # A text that shlex cannot divide, as a quotation mark is missing.
+            # shlex cannot split the text, because a quotation mark is missing.
             raise _error(config, name, str(refusal)) from None
         from pytest_intercode.plugin.workarounds import written_ini_value
 
@@ -108,7 +108,7 @@ def _name_type(value: object) -> str:
 
 
 def _to_text(value: object) -> str:
-    # pytest makes 30.0 of 30 where a number may have decimals.
+    # pytest turns 30 into 30.0 where a number may have decimals.
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 

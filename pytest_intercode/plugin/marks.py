@@ -16,9 +16,9 @@ from pytest_intercode.results.tries import key_of
 
 __all__ = ["expect_failure", "make_agent_marks", "make_mark", "may_be_mark"]
 
-# What pytest takes as the name of a mark; other tags and labels are not marks.
+# Names that pytest accepts for marks; other tags and labels do not become marks.
 _MARK_NAME = re.compile(r"[^\W_][\w-]*")
-# Marks by which pytest and its usual plugins do something: a tag of this name is not a mark.
+# Marks that pytest and its usual plugins act on: a tag of such a name does not become a mark.
 _RESERVED_MARKS = frozenset(
     (
         *("intercode", "skip", "skipif", "xfail", "usefixtures", "parametrize", "filterwarnings"),
@@ -32,7 +32,7 @@ _REGISTERED = pytest.StashKey[set[str]]()
 def may_be_mark(name: str) -> bool:
     """Whether a tag or a label may be the name of a mark.
 
-    That of an environment selects its tasks alone, whatever tags others have.
+    The name of an environment may not: as a mark, it selects only the environment's own tasks.
     """
     return bool(
         _MARK_NAME.fullmatch(name) and name not in _RESERVED_MARKS and not is_environment(name)
@@ -44,8 +44,8 @@ def make_mark(config: pytest.Config, name: str, meaning: str) -> pytest.MarkDeco
 
     Args:
         config: pytest's.
-        name: its name.
-        meaning: what ``--markers`` shows of it.
+        name: the name of the mark.
+        meaning: its description in ``--markers``.
     """
     registered = config.stash.setdefault(_REGISTERED, set())
     if name not in registered:
@@ -63,7 +63,7 @@ def make_agent_marks(config: pytest.Config, agent: AgentChoice) -> list[pytest.M
 
 
 def expect_failure(item: pytest.Item, run: Run, record: EpisodeRecord) -> None:
-    """Give a project test an expected failure, if the baseline says that it may fail.
+    """Mark a project test as an expected failure, if the baseline says that it may fail.
 
     Args:
         item: the test.

@@ -1,4 +1,4 @@
-"""What is masked in what a run writes: keys that it knows, and more of it in recordings."""
+"""The masks for what a run writes: keys that it knows, and in recordings more than that."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _KEY_MASKS = pytest.StashKey[Masks]()
 
 
 def masks_of(config: pytest.Config) -> Masks:
-    """Return what no recording holds: keys, known or by their form, and names of this machine."""
+    """Return the masks for recordings: known keys, likely keys, and names of this machine."""
     if _MASKS not in config.stash:
         config.stash[_MASKS] = Masks.of_machine(Settings.of(config).secrets)
     return config.stash[_MASKS]
 
 
 def key_masks_of(config: pytest.Config) -> Masks:
-    """Return what no result and no report holds: the keys that are known.
+    """Return the masks for results and reports: only the known keys.
 
-    A text that only looks like a key may be a part of a task, which is graded again by its record.
+    A text that only looks like a key may be a part of a task, whose record is used to regrade it.
     """
     if _KEY_MASKS not in config.stash:
         config.stash[_KEY_MASKS] = Masks.of_keys(Settings.of(config).secrets)
@@ -34,5 +34,5 @@ def key_masks_of(config: pytest.Config) -> Masks:
 
 
 def headline_of(record: EpisodeRecord, config: pytest.Config) -> str:
-    """Return the headline of a record, without keys: it is shortened, which may cut one in two."""
+    """Return the headline of a record, masked before shortening, which may cut a key in two."""
     return replace(record, reason=key_masks_of(config).text(record.reason)).headline

@@ -31,7 +31,7 @@ _INI_NOTE = (
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Add all options, each with its ini value; ``--help`` shows those of every day."""
+    """Add all options, each with its ini value; ``--help`` shows only the everyday ones."""
     group = parser.getgroup("intercode", "tests of coding agents")
     for option in OPTIONS:
         kinds: dict[str, Any] = {"action": "store_true"}
@@ -55,7 +55,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def format_help() -> str:
-    """Return what all options mean, in their groups, as wide as the terminal."""
+    """Return the help of all options, in their groups, wrapped to the width of the terminal."""
     lines = []
     for title, options in GROUPS:
         lines.append(f"{title}:")
@@ -79,10 +79,10 @@ def _describe_plainly(option: Option[Any]) -> str:
 
 
 def starts_run(config: pytest.Config) -> bool:
-    """Whether an option is given that is a reason to start before the first item is collected.
+    """Whether an option is given that requires a start before the first item is collected.
 
     Raises:
-        ConfigurationError: an ini value that is such a reason is wrong.
+        ConfigurationError: the ini value of such an option is wrong.
     """
     return any(
         config.getoption(option.ini) or (option.starts and read_option(config, option))
@@ -91,7 +91,7 @@ def starts_run(config: pytest.Config) -> bool:
 
 
 def folder_of(config: pytest.Config, name: str) -> Path:
-    """Return where an option's relative paths start: here, or where the ini file is."""
+    """Return where an option's relative paths start: in this folder, or in the ini file's."""
     if _from_command_line(config, f"intercode_{name}"):
         return config.invocation_params.dir
     return config.inipath.parent if config.inipath else config.rootpath
@@ -103,9 +103,9 @@ def on_command_line(config: pytest.Config, name: str) -> bool:
 
 
 def read_options(config: pytest.Config) -> dict[str, Any]:
-    """Return the values of all options by their attributes, checked; None for what is not given.
+    """Return the checked values of all options by their attributes; None if one is not given.
 
-    Lists are tuples without duplicates, pairs are dictionaries, and paths are not relative.
+    Lists are tuples without duplicates, pairs are dictionaries, and paths are absolute.
 
     Raises:
         ConfigurationError: a value is wrong, or two options do not go together.
@@ -128,7 +128,7 @@ def read_options(config: pytest.Config) -> dict[str, Any]:
 
 
 def read_option(config: pytest.Config, option: Option[Any]) -> Any:
-    """Return the value of one option, as :func:`read_options` does, without what others ask of it.
+    """Return the value of one option as :func:`read_options` does, not checked against others.
 
     Raises:
         ConfigurationError: the value is wrong.
@@ -157,7 +157,7 @@ def read_option(config: pytest.Config, option: Option[Any]) -> Any:
 
 
 def _resolve_path(config: pytest.Config, option: Option[Any], value: Any) -> Any:
-    """Return a value; a path begins where paths of its option do."""
+    """Return a value; a relative path is joined to the folder of its option."""
     if isinstance(value, Path):
         value = folder_of(config, option.key) / value.expanduser()
         if option.exists and not value.is_dir():
@@ -182,7 +182,7 @@ def _describe(config: pytest.Config, option: Option[Any], value: object) -> str:
     Args:
         config: pytest's.
         option: the option.
-        value: a text, or what a parser has made of it; a tuple of several; None for a flag.
+        value: a text, or its parsed value; a tuple for several; None for a flag.
     """
     from pytest_intercode.core.text import hide_passwords
 

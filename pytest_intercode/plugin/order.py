@@ -1,12 +1,12 @@
 """Which item is next: the order of items, and the concurrency groups of those that may begin early.
 
-The order is asked by both ways of running rollouts: what runs in its turn has the sandboxes of the
-next items started, and what runs concurrently begins the next items themselves.
+Both ways of running rollouts use the order: inline execution starts the sandboxes of the next
+items, and concurrent execution begins the next items themselves.
 
-An item may begin before its turn if all that it needs is ours: its test takes nothing but the
-episode, and no fixture, mark or hook of the user's prepares or ends something for it alone. What
-is set up for longer than one item (a session's server of models, say) is there once the first item
-that needs it has had its turn, so items run concurrently only with others that need the same.
+An item may begin before its turn if it needs only what we provide: its test takes only the episode,
+and no fixture, mark or hook of the user prepares or ends something for this item alone. A resource
+for longer than one item (such as a session's model server) exists from the turn of the first item
+that needs it, so items run concurrently only with others that need the same resources.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ _GROUP = pytest.StashKey[Hashable | None]()
 
 
 class ItemOrder:
-    """Knows what is next. Its users guard it where they are in several threads.
+    """Knows which items are next. Users with several threads have to guard it.
 
     Args:
         config: pytest's.
 
     Attributes:
         current: the item whose turn it is.
-        next: the one after it, as pytest says; None for the last one.
+        next: the item that pytest runs after it; None for the last one.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._items: list[pytest.Item] = []
         self._positions: dict[pytest.Item, int] = {}
-        self._cursor = 0  # no item before it is still to be begun
-        self._group: Hashable | None = None  # of what may be begun now
+        self._cursor = 0  # no item before this position may still begin
+        self._group: Hashable | None = None  # of the items that may begin now
         self._begun: set[pytest.Item] = set()
         self.current: pytest.Item | None = None
         self.next: pytest.Item | None = None
 
     def begin_turn(self, item: pytest.Item, next_item: pytest.Item | None = None) -> None:
-        """Note whose turn it is; what its predecessor had in common with others may be gone."""
+        """Note whose turn it is; the resources of another group may be gone."""
         if not self._items:  # the first turn
             self._items = list(item.session.items)
             self._positions = {item: position for position, item in enumerate(self._items)}
@@ -69,9 +69,9 @@ class ItemOrder:
             self._group = None
 
     def following(self, count: int) -> list[pytest.Item]:
-        """Return the present item and so many after it, as far as they are known.
+        """Return the current item and up to ``count`` items after it, as far as they are known.
 
-        A worker of xdist's may lose all but the next one to another worker.
+        An xdist worker may lose all but the next item to another worker.
         """
         if self.current is None:
             return []
@@ -81,21 +81,21 @@ class ItemOrder:
         return self._items[position : position + 1 + count]
 
     def open_from(self, item: pytest.Item) -> bool:
-        """Let an item be begun, and those after it that are of its group, if it has one."""
+        """Let an item and the later ones of its group begin; return whether it has a group."""
         self._group = _concurrency_group(item)
         self._cursor = self._positions.get(item, len(self._items))
         return self._group is not None
 
     def mark_begun(self, item: pytest.Item) -> None:
-        """Note that an item was begun, or has had its turn."""
+        """Note that an item has begun, or has had its turn."""
         self._begun.add(item)
 
     def is_over(self, item: pytest.Item) -> bool:
-        """Whether an item was begun, or has had its turn."""
+        """Whether an item has begun, or has had its turn."""
         return item in self._begun
 
     def waiting(self) -> Iterator[pytest.Item]:
-        """Yield the items that may be begun, in order: up to the first of another group."""
+        """Yield the items that may begin, in order: up to the first one of another group."""
         if self._group is None:
             return
         for item in self._upcoming():
@@ -105,18 +105,18 @@ class ItemOrder:
                 yield item
 
     def may_begin_early(self, item: pytest.Item) -> bool:
-        """Whether an item may begin before its turn; one of the user's own tests may not."""
+        """Whether an item may begin before its turn; also true of an item without a task."""
         return task_of(item) is None or _concurrency_group(item) is not None
 
     def own_items_of(self, items: Iterable[pytest.Item]) -> list[pytest.Item]:
-        """Return those items that no other worker of xdist's has been given instead."""
-        if not (is_worker(self._config) and self._items):  # else no item has had its turn
+        """Return those items that xdist has not moved to another worker."""
+        if not (is_worker(self._config) and self._items):  # only a worker can lose items
             return list(items)
         own_items = {self.current, *queued_items(self._config, self._items)}
         return [item for item in items if item in own_items]
 
     def _upcoming(self) -> Iterable[pytest.Item]:
-        """Return the items from the present one on, as far as they are known, in order."""
+        """Return the items from the current one on, as far as they are known, in order."""
         if is_worker(self._config):
             present = [self.current] if self.current is not None else []
             return [*present, *queued_items(self._config, self._items, only_own=True)]
@@ -132,13 +132,13 @@ def in_order(item: pytest.Item) -> bool:
         return False
     try:
         return environment_class(task.env, run_of(item.config).settings.profile).in_order
-    except ConfigurationError:  # the item itself says what is wrong
+    except ConfigurationError:  # the item itself reports what is wrong
         return False
 
 
 def _concurrency_group(item: pytest.Item) -> Hashable | None:
-    """Return what items have in common that may run concurrently; None for one that runs inline."""
-    if _GROUP not in item.stash:  # asked for every item whenever a rollout begins
+    """Return the group of an item, which may run concurrently; None for one that runs inline."""
+    if _GROUP not in item.stash:  # cached, as it is needed for every item when a rollout begins
         item.stash[_GROUP] = _find_group(item)
     return item.stash[_GROUP]
 
@@ -176,11 +176,11 @@ def _find_group(item: pytest.Item) -> Hashable | None:
         if made_by == OUR_FIXTURES or (name in parameters and made_by.startswith("_pytest.")):
             continue
         if name.startswith("intercode_"):
-            return None  # the user's, which replaces ours
+            return None  # a fixture of the user that replaces ours
         if last.scope == "function":
             if marks or made_by not in _plugins(item.config):
                 return None
-            continue  # one that a plugin gives to every item, and this one asks nothing of it
+            continue  # a plugin's fixture for all items, which this item does not configure
         lasting.add((tuple(definitions), spec.indices.get(name)))
         if last.scope != "session":
             module = item.parent
@@ -188,21 +188,21 @@ def _find_group(item: pytest.Item) -> Hashable | None:
 
 
 def _can_travel(item: pytest.Item, task: Task) -> bool:
-    """Whether nothing of this process is needed to run an item's episode on another machine."""
+    """Whether an item's episode can run on another machine, as it needs nothing of this process."""
     hooks = (item.ihook.pytest_intercode_make_agent, item.ihook.pytest_intercode_make_environment)
     plugins = (implementation.plugin for hook in hooks for implementation in hook.get_hookimpls())
     return not why_env_not_on_nodes(task.env) and all(isinstance(plugin, Run) for plugin in plugins)
 
 
 def _unconditional(item: pytest.Item) -> bool:
-    """Whether nothing but the item's own turn can decide that it is not run."""
+    """Whether no mark of an item decides only in its turn whether or how it runs."""
     if any(item.get_closest_marker(name) for name in _OWN_TURN):
         return False
     return all(mark.kwargs.get("run", True) for mark in item.iter_markers("xfail"))
 
 
 def _prepares_items(item: pytest.Item) -> bool:
-    """Whether a ``conftest.py`` does something of its own for each item."""
+    """Whether a ``conftest.py`` implements a hook that runs for each item."""
     hooks = (getattr(item.ihook, name).get_hookimpls() for name in _HOOKS)
     plugins = (implementation.plugin for hook in hooks for implementation in hook)
     files = (getattr(plugin, "__file__", None) or "" for plugin in plugins)
@@ -210,7 +210,7 @@ def _prepares_items(item: pytest.Item) -> bool:
 
 
 def _plugins(config: pytest.Config) -> frozenset[str]:
-    """Return the modules of installed plugins, the user's ``conftest.py`` not among them."""
+    """Return the modules of installed plugins, without the user's ``conftest.py``."""
     if _PLUGINS not in config.stash:
         installed = (plugin for plugin, _ in config.pluginmanager.list_plugin_distinfo())
         config.stash[_PLUGINS] = frozenset(

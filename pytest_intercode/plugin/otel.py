@@ -1,7 +1,7 @@
 """``--intercode-otel``: the spans of a run's episodes, sent by OpenTelemetry's SDK or to a file.
 
-Spans are made of finished records, where pytest reports them: here, or on xdist's controller. So
-workers and nodes need neither the SDK nor the collector.
+Spans are made from finished records, in the process where pytest reports them: this one, or xdist's
+controller. So workers and nodes need neither the SDK nor access to the collector.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = ["SpanSender"]
 _OPTION = "--intercode-otel"
 _PATH = "/v1/traces"  # of OTLP over HTTP
 _LOGGER = "opentelemetry.exporter.otlp"  # of the exporter
-_MAX_PROBLEM = 300  # characters of why spans were lost
+_MAX_PROBLEM = 300  # characters of the reason why spans were lost
 _MAX_QUEUE = 100_000  # spans that wait for a slow collector
-_BATCH = 512  # spans of one request
-_CLOSE_TIMEOUT = 5.0  # seconds that the end of a run waits for what was not sent yet
+_BATCH = 512  # spans in one request
+_CLOSE_TIMEOUT = 5.0  # seconds that the end of a run waits for unsent spans
 _NANOSECONDS = 1_000_000_000
 _IDS = ("traceId", "spanId", "parentSpanId")
 
@@ -43,9 +43,9 @@ class SpanSender:
     """Sends the spans of a run's episodes.
 
     Args:
-        target: an address of a collector, a file, or ``env`` for what OpenTelemetry's own variables
-            say (``OTEL_EXPORTER_OTLP_ENDPOINT``).
-        content: have texts of tasks, agents and sandboxes in them.
+        target: the address of a collector, a file, or ``env`` for what OpenTelemetry's own
+            variables set (``OTEL_EXPORTER_OTLP_ENDPOINT``).
+        content: include texts of tasks, agents and sandboxes.
 
     Raises:
         ConfigurationError: the extra is missing, or the target is wrong.
@@ -67,7 +67,7 @@ class SpanSender:
         self._log.attach()
         has_name = "OTEL_SERVICE_NAME" in os.environ
         self._provider = TracerProvider(
-            shutdown_on_exit=False,  # it waits for as long as a collector likes
+            shutdown_on_exit=False,  # it would wait for as long as the collector takes
             resource=Resource.create({} if has_name else {"service.name": "pytest-intercode"}),
         )
         self._provider.add_span_processor(
@@ -103,7 +103,7 @@ class SpanSender:
             self._span_count += live.get_span_context().trace_flags.sampled
 
     def close(self) -> str:
-        """Send what waits, for a few seconds; return what was lost in one line, or nothing."""
+        """Send waiting spans, for a few seconds; return a line about lost ones, or nothing."""
         thread = self._end
         if thread.ident is None:
             thread.start()
@@ -119,7 +119,7 @@ class SpanSender:
         return one_line(text.removesuffix(": ").removesuffix("; "))
 
     def _shut_down(self) -> None:
-        """Send what waits, then leave the logger as it was: what it says by then is not printed."""
+        """Send waiting spans, then restore the logger; what it logs until then is not printed."""
         try:
             self._provider.shutdown()
         finally:
@@ -131,7 +131,7 @@ def _nanoseconds(seconds: float) -> int:
 
 
 def _make_exporter(target: Path | str) -> SpanExporter:
-    """Return what takes the spans.
+    """Return the exporter for a target.
 
     Raises:
         ConfigurationError: the target is neither an address nor a file that can be written to.
@@ -145,7 +145,7 @@ def _make_exporter(target: Path | str) -> SpanExporter:
     try:
         parts = urlsplit(target)
         is_good = bool(parts.hostname and parts.port != 0 and "@" not in parts.netloc)
-    except ValueError:  # no port has such a number
+    except ValueError:  # such as a port that is out of range
         is_good = False
     if not is_good or parts.scheme not in ("http", "https"):
         raise ConfigurationError(
@@ -158,16 +158,16 @@ def _make_exporter(target: Path | str) -> SpanExporter:
 class _FirstLine(logging.Handler):
     """Keeps the first line that is logged.
 
-    The exporter says why it fails in its log alone, and on a thread of its own: without a handler
-    that would be printed, into whichever test runs.
+    The exporter reports why it fails only in its log, and on its own thread. Without a handler,
+    that would be printed into the output of whichever test is running.
     """
 
     _changing = threading.Lock()
     text = ""
-    propagated = True  # whether the logger passed its lines on before the first of these
+    propagated = True  # whether the logger propagated before the first of these handlers came
 
     def attach(self) -> None:
-        """Have what is logged come here alone."""
+        """Receive what is logged, and keep it from the handlers of parent loggers."""
         logger = logging.getLogger(_LOGGER)
         with self._changing:
             earlier_logs = [log for log in logger.handlers if isinstance(log, _FirstLine)]
@@ -176,7 +176,7 @@ class _FirstLine(logging.Handler):
             logger.propagate = False
 
     def detach(self) -> None:
-        """Leave the logger as it was, once no other run in this process has one of these."""
+        """Restore the logger, once no other run in this process has such a handler."""
         logger = logging.getLogger(_LOGGER)
         with self._changing:
             logger.removeHandler(self)
@@ -184,12 +184,12 @@ class _FirstLine(logging.Handler):
                 logger.propagate = self.propagated
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a line."""
+        """Keep a line, if it is the first one."""
         self.text = self.text or record.getMessage()
 
 
 def _counting(exporter: SpanExporter) -> Any:
-    """Return an exporter that counts what another one has sent, and keeps why it has not."""
+    """Return an exporter that wraps another, counts the spans sent, and keeps why it failed."""
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
     class CountingExporter(SpanExporter):
@@ -199,7 +199,7 @@ def _counting(exporter: SpanExporter) -> Any:
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
             try:
                 result = exporter.export(spans)
-            except Exception as error:  # of the file, or of a library: the run goes on
+            except Exception as error:  # from the file, or from a library: the run goes on
                 self.problem = f"{type(error).__name__}: {error}"
                 return SpanExportResult.FAILURE
             if result is SpanExportResult.SUCCESS:
@@ -244,7 +244,7 @@ def _make_file_exporter(path: Path) -> SpanExporter:
 
 
 def _with_hex_ids(document: Any) -> Any:
-    """Return a document whose ids are hexadecimal, as OTLP has them in JSON, and not base64."""
+    """Return a document with its ids in hexadecimal, as OTLP's JSON has them, not in base64."""
     if isinstance(document, Mapping):
         return {
             name: base64.b64decode(value).hex() if name in _IDS else _with_hex_ids(value)

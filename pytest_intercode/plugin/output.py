@@ -1,10 +1,10 @@
-"""What rollouts print, kept until their turns or escaped; and the line that shows progress.
+"""The output of rollouts, kept until their turns or escaped; and the line that shows progress.
 
-The streams are pytest's to change, phase by phase, so it is their ``write`` that is replaced, on
-the streams that there are: what a rollout's threads write goes to its own store, everything else
-where it always went. Only writes past Python (a child's, on file descriptor 1) cannot be
-assigned, and are captured with the item whose turn it is. With ``-s`` nothing is captured, and what
-agents print is escaped on its way.
+pytest replaces the streams in each phase, so this module replaces ``write`` on the current streams:
+what a rollout's threads write goes to the rollout's store, and everything else goes where it went
+before. Only writes that bypass Python (a child's, on file descriptor 1) cannot be assigned to a
+rollout; they are captured with the item whose turn it is. With ``-s`` nothing is captured, and what
+agents print is escaped before it is written.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from pytest_intercode.rollouts.output import CapturedOutput, CapturingHandler, c
 
 __all__ = ["EscapedStreams", "LiveLine", "PlainLines", "Router", "replay"]
 
-_MAX_BEGINNING = 200  # characters; no command of a CI server begins longer
-_REPLAY = object()  # owns what an item prints of what its rollout had printed
+_MAX_BEGINNING = 200  # characters; the beginning of a CI server's command is never longer
+_REPLAY = object()  # owns what an item prints on behalf of its rollout
 
 
 def replay(output: CapturedOutput, phase: str, *, last: bool = False) -> None:
-    """Print and log, in the calling thread, what was kept; in setup only what belongs there.
+    """Print and log kept output in the calling thread; in setup, only the output of setup.
 
     Args:
         output: what a rollout has printed.
         phase: the phase that pytest is in.
-        last: nothing is kept from now on.
+        last: keep nothing from now on.
     """
     entries = output.take(phase, last=last)
     with owning(_REPLAY):
@@ -52,21 +52,21 @@ def replay(output: CapturedOutput, phase: str, *, last: bool = False) -> None:
 class EscapedStreams:
     """Escapes what agents print where pytest captures nothing (``-s``); also a pytest plugin.
 
-    It is what is printed off the main thread, on which pytest and the tests print. What goes past
-    Python's streams, as a child process writes, cannot be escaped.
+    Only what other threads print is escaped, as pytest and the tests print on the main thread.
+    Output that bypasses Python's streams, such as that of a child process, cannot be escaped.
     """
 
     def __init__(self) -> None:
         self._streams: list[Any] = []
         self._lent = False
-        self._lock = threading.RLock()  # a collection of garbage may come while it is held
-        self._line = ""  # the end of what is begun; both streams go to one log
+        self._lock = threading.RLock()  # garbage collection may call a writer while it is held
+        self._line = ""  # the unfinished line; one for both streams, as they go to one log
         for name in ("stdout", "stderr"):
             self._escape(getattr(sys, name))
 
     def _escape(self, stream: Any) -> None:
         if stream is None or "write" in getattr(stream, "__dict__", {}):
-            return  # no stream, or another plugin's business
+            return  # there is no stream, or another plugin has replaced its write
         write = stream.write
 
         def write_escaped(text: str) -> int:
@@ -75,7 +75,7 @@ class EscapedStreams:
                 escaped = text
                 if not self._lent and (not on_main_thread or owner() is _REPLAY):
                     beginning = escape_for_terminal(self._line)
-                    # Other programs write, too, so that each piece may be at a line's beginning.
+                    # Other programs write too, so each piece may begin a line on the terminal.
                     escaped = escape_for_terminal(
                         escape_for_terminal(self._line + text)[len(beginning) :]
                     )
@@ -85,7 +85,7 @@ class EscapedStreams:
 
         try:
             stream.write = write_escaped
-        except AttributeError:  # a stream without room for it
+        except AttributeError:  # the stream does not allow it
             return
         self._streams.append(stream)
 
@@ -99,8 +99,8 @@ class EscapedStreams:
             self._lent = False
 
     def pytest_unconfigure(self) -> None:
-        """Leave the streams as they were."""
-        self._lent = True  # another plugin may have wrapped them meanwhile
+        """Restore the streams."""
+        self._lent = True  # another plugin may have wrapped our write, and still call it
         for stream in self._streams:
             vars(stream).pop("write", None)
 
@@ -108,7 +108,7 @@ class EscapedStreams:
 class Router:
     """Sends what episodes print and log to their own stores; also a pytest plugin.
 
-    pytest puts other streams in place for each phase of an item, which are routed then.
+    pytest installs new streams for each phase of an item, so they are routed in each phase.
 
     Attributes:
         phase: the phase that pytest is in; empty before the first one.
@@ -123,11 +123,11 @@ class Router:
         self._filter = _NotConcurrent()
 
     def route(self) -> None:
-        """Route the streams and the handlers that there are now."""
+        """Route the current streams and handlers."""
         logging.getLogger().addHandler(self._all)  # once, however often this is called
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name)
-            # Those of phases that are over are closed, and each item has some.
+            # Forget the streams of past phases, which are closed: every item adds some.
             self._streams = [routed for routed in self._streams if not routed.closed]
             if stream is not None and not any(stream is routed for routed in self._streams):
                 self._replace(name, stream)
@@ -147,7 +147,7 @@ class Router:
 
         try:
             stream.write = write_routed
-        except AttributeError:  # a stream of another plugin's, without room for it
+        except AttributeError:  # another plugin's stream, which does not allow it
             return
         self._streams.append(stream)
 
@@ -178,13 +178,13 @@ class Router:
         yield
 
     def pytest_unconfigure(self) -> None:
-        """Leave streams and handlers as they were.
+        """Restore streams and handlers.
 
-        Until now an agent that cannot be ended may have printed.
+        Not earlier, because an agent that cannot be ended may print until then.
         """
         for stream in self._streams:
             vars(stream).pop("write", None)
-            if id(stream) in self._before:  # another plugin's, which routes it too
+            if id(stream) in self._before:  # another plugin had replaced write before
                 stream.write = self._before[id(stream)]
         for handler in self._handlers:
             handler.removeFilter(self._filter)
@@ -192,14 +192,14 @@ class Router:
 
 
 class _NotConcurrent(logging.Filter):
-    """Keeps records of other rollouts from the handlers of the present item."""
+    """Keeps log records of other rollouts away from the handlers of the current item."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return current_output() is None
 
 
 def _pytest_handlers() -> list[logging.Handler]:
-    """Return the root logger's handlers that pytest has put there for the present item."""
+    """Return the handlers that pytest has added to the root logger for the current item."""
     handlers = logging.getLogger().handlers
     return [h for h in handlers if type(h).__module__.startswith("_pytest.")]
 
@@ -207,8 +207,8 @@ def _pytest_handlers() -> list[logging.Handler]:
 class LiveLine:
     """One line that shows what runs while pytest waits; nothing without a terminal, or with ``-s``.
 
-    It stands below what pytest has written, and is there only while pytest waits, so that it never
-    meets pytest's own writing. It goes past pytest's capturing, on a descriptor of its own.
+    It is shown below pytest's output, and only while pytest waits, so it never collides with what
+    pytest writes. It has its own descriptor, which bypasses pytest's capturing.
     """
 
     def __init__(self) -> None:
@@ -218,7 +218,7 @@ class LiveLine:
         self._lock = threading.RLock()
 
     def open(self, config: pytest.Config) -> None:
-        """Take hold of the terminal, if there is one; called while pytest captures nothing."""
+        """Open the terminal, if there is one; called while pytest captures nothing."""
         reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
         visible = reporter is not None and reporter.isatty and config.get_verbosity() >= -1
         if not visible or config.getoption("capture", "no") == "no" or sys.__stdout__ is None:
@@ -237,7 +237,7 @@ class LiveLine:
 
         Args:
             text: the text.
-            allowed: asked at last, when no other thread can take the line away any more.
+            allowed: checked last, when no other thread can clear the line any more.
         """
         with self._lock:
             if self._file is None or text == self._shown or not allowed():
@@ -246,14 +246,14 @@ class LiveLine:
             self._shown = text
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Clear the line."""
         with self._lock:
             if self._file is not None and self._shown:
                 self._draw("")
                 self._shown = ""
 
     def close(self) -> None:
-        """Take the line away, for good."""
+        """Clear the line, and show no other."""
         with self._lock:
             self.clear()
             if self._file is not None:
@@ -262,12 +262,12 @@ class LiveLine:
 
     def _columns(self) -> int:
         assert self._file is not None
-        with contextlib.suppress(OSError):  # of the terminal itself; what pytest captures has none
+        with contextlib.suppress(OSError):  # the terminal's own, as captured streams have none
             return os.get_terminal_size(self._file.fileno()).columns or 80
         return shutil.get_terminal_size().columns
 
     def _draw(self, text: str) -> None:
-        """Write below the present line, and go back to where pytest is on that."""
+        """Write below the current line, and move back to pytest's column on it."""
         assert self._file is not None
         column = getattr(self._writer, "width_of_current_line", 0) + 1
         with contextlib.suppress(OSError):
@@ -276,11 +276,11 @@ class LiveLine:
 
 
 class PlainLines:
-    """Whole lines among what pytest writes, wherever it is in a line of its own.
+    """Prints whole lines between pytest's output, even where pytest is in the middle of a line.
 
-    They go past pytest's capturing, on a descriptor of their own, so that any thread may print one
-    while pytest waits; what others print meanwhile is captured as ever. pytest knows that it is at
-    the beginning of a line then, so that its columns stay right.
+    The lines have their own descriptor, which bypasses pytest's capturing, so that any thread may
+    print one while pytest waits; other output is still captured. pytest then knows that it is at
+    the beginning of a line, so its columns stay right.
 
     Args:
         config: pytest's.
@@ -291,9 +291,9 @@ class PlainLines:
         self._file: IO[str] | None = None
 
     def open(self) -> None:
-        """Take hold of where pytest writes; called while it captures nothing."""
+        """Duplicate the descriptor that pytest writes to; called while it captures nothing."""
         writer: Any = getattr(self._reporter, "_tw", None)
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # it may be in memory
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # the file may be in memory
             descriptor = os.dup(writer._file.fileno())
             self._file = os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace")
 
@@ -308,7 +308,7 @@ class PlainLines:
             return
         with self._past_capturing(reporter._tw):
             reporter.ensure_newline()
-            if reporter._tw.width_of_current_line:  # of xdist's and of quiet runs it knows nothing
+            if reporter._tw.width_of_current_line:  # with xdist and -q, ensure_newline does nothing
                 reporter.write_line("")
             reporter.write_line(one_line(text))
             reporter.flush()
@@ -327,7 +327,7 @@ class PlainLines:
             writer._file = captured
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the descriptor."""
         if self._file is not None:
             self._file.close()
             self._file = None

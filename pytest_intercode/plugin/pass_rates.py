@@ -1,15 +1,15 @@
 """``pass_rate``: several tries at a test are judged together, and no more of them run than needed.
 
-A group is the items that are the tries of one test: they differ in the try alone. A try that
-missed is reported as an expected failure (``xfailed``) while so many may miss, and fails once they
-are too many. Nothing else may miss: errors of tasks, of the infrastructure and of a test's own
-stay errors.
+A group consists of the items that are tries of one test: they differ only in the try. A try that
+missed is reported as an expected failure (``xfailed``) as long as the group may miss so many, and
+as a failure after that. Only misses are excused: errors of tasks, of the infrastructure and of the
+test itself stay errors.
 
-Reports are judged where they arrive, before anybody else sees them. Under xdist that is twice: in
-a worker, which knows its own tries, so that ``-x`` means there what it says; and again on the
-controller, which knows all of them, and whose verdict counts. So it does not matter which worker
-ran which try. A try is left out once what this process knows decides, whatever the others come
-to; so a worker may run one more than needed, and never one too few.
+Reports are judged where they arrive, before other plugins see them. Under xdist this happens twice:
+in a worker, which knows only its own tries, so that ``-x`` works there; and again on the
+controller, which knows all tries, and whose verdict counts. So it does not matter which worker ran
+which try. A try is skipped once the tries that this process knows decide the verdict, whatever the
+others' results. So a worker may run one try more than needed, but never one too few.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _SECTION = "intercode pass rate"
 
 
 def pass_rates_of(config: pytest.Config) -> PassRates:
-    """Return what this process knows of the groups, making it the first time."""
+    """Return what this process knows about the groups; created on the first call."""
     return config.stash.setdefault(_PASS_RATES, PassRates())
 
 
 def count_tries(items: Sequence[pytest.Item]) -> None:
     """Find the groups among the items that are to be run.
 
-    The rule is one for the tries that were selected: where ``--lf`` or ``-k`` leaves one of five,
-    that one has to pass. Their parameters, and so their records, are made to say how many there
-    are.
+    The rule applies to the selected tries: where ``--lf`` or ``-k`` leaves one of five, that one
+    has to pass. The items' parameters, and so their records, are changed to hold the number of
+    selected tries.
 
     Args:
         items: all items of the run.
@@ -63,33 +63,33 @@ def count_tries(items: Sequence[pytest.Item]) -> None:
 
 
 def _name_group(item: pytest.Item) -> str | None:
-    """Return what names the group of an item, in all processes; None for an item without one."""
+    """Return the name of an item's group, the same in all processes; None without a group."""
     parameters = _parameters(item)
     argument, value = _judged_parameter(parameters)
     if value is None:
         return None
     if isinstance(value, Task):
         test: tuple[str, ...] = (value.env, value.suite, value.dataset, value.id, value.treatment)
-        agent = parameters.get("intercode_agent")  # where there are several
-    else:  # of a project test, whose task is not known before it runs
+        agent = parameters.get("intercode_agent")  # set where the run has several
+    else:  # a project test, whose task is not known before it runs
         test = (str(getattr(value.treatment, "name", "")),)
         agent = value.agent
     label = getattr(agent, "label", None)
     spec: Any = vars(item)["callspec"]
-    # The place of a pair of ours is another one for each try; the user's own parameters have one.
+    # The index of our parameters differs between tries; those of the user's parameters do not.
     own_names = (argument, "intercode_agent") if label is not None else (argument,)
     indices = sorted(pair for pair in spec.indices.items() if pair[0] not in own_names)
     return repr((item.nodeid.partition("[")[0], test, label, indices))
 
 
 def _parameters(item: pytest.Item) -> dict[str, Any]:
-    """Return the parameters of an item, which its fixtures are given."""
+    """Return the parameters that an item's fixtures are given."""
     spec: Any = getattr(item, "callspec", None)
     return spec.params if spec is not None else {}
 
 
 def _judged_parameter(parameters: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return the parameter that says which try an item is, if it has a pass rate, and its name."""
+    """Return the name and value of the parameter that identifies a try, if it has a pass rate."""
     for argument in ("intercode_task", "intercode_project"):
         value = parameters.get(argument)
         if getattr(value, "pass_rate", None) is not None:
@@ -112,14 +112,14 @@ def skip_decided(item: pytest.Item) -> None:
 def attach_try(
     report: pytest.TestReport, item: pytest.Item, episodes: Sequence[EpisodeRecord]
 ) -> None:
-    """Let a report say whether its try was solved, where it is one of a group that is judged.
+    """Note on a report whether its try was solved, if it is one of a group that is judged.
 
-    What may fail anyway (an ``xfail`` mark, a baseline) is not judged once more.
+    An item that may fail anyway (by an ``xfail`` mark or a baseline) is not judged again.
 
     Args:
-        report: of the item's call.
+        report: the report of the item's call.
         item: the item.
-        episodes: what ran in it, one or more.
+        episodes: the episodes that ran in it, one or more.
     """
     group = item.stash.get(_GROUP, None)
     graded = all(record.graded for record in episodes)
@@ -138,28 +138,28 @@ class PassRates:
     """What one process knows of the groups' tries."""
 
     def __init__(self) -> None:
-        # Both by group, then by node id: of a try that is reported again, the last result counts.
+        # Both by group, then by node id, so that the last result counts if a try is reported again.
         self._reported: dict[str, dict[str, bool]] = defaultdict(dict)
-        self._known: dict[str, dict[str, bool]] = defaultdict(dict)  # also before their turn
+        self._known: dict[str, dict[str, bool]] = defaultdict(dict)  # also those before their turn
         self._lock = threading.Lock()
 
     def note(self, item: pytest.Item, *, solved: bool) -> None:
-        """Note what a try came to that ended before its turn; any thread may do so."""
+        """Note the result of a try that ended before its turn; may be called from any thread."""
         group = item.stash.get(_GROUP, None)
         if group is not None:
             with self._lock:
                 self._known[group[0]][item.nodeid] = solved
 
     def needs(self, item: pytest.Item) -> bool:
-        """Whether an item is to be run, as far as pass rates go.
+        """Whether an item has to run, as far as pass rates are concerned.
 
-        Not to be asked of the item whose turn it is: that was asked before its fixtures were made,
-        and is waited for, whatever the others have come to since.
+        Not for the item whose turn it is: this was decided before its fixtures were made, and
+        pytest waits for its rollout, whatever results have arrived since.
         """
         return self.reason_to_skip(item) is None
 
     def judge(self, report: pytest.TestReport) -> None:
-        """Let a try that missed be an expected failure, or let it fail as one too many."""
+        """Make a try that missed an expected failure, or a failure if it is one too many."""
         values = vars(report).get("intercode_try")
         if values is None or str(report.outcome) == "rerun":
             return
@@ -174,7 +174,7 @@ class PassRates:
         sections = [section for section in report.sections if section[0] != _SECTION]
         if rule.is_missed(misses):
             report.outcome = "failed"
-            vars(report).pop("wasxfail", None)  # of a worker, which knew less
+            vars(report).pop("wasxfail", None)  # set by a worker, which knew fewer tries
             sections.append((_SECTION, rule.describe_missed(misses, solved) + "\n"))
         else:
             report.outcome = "skipped"
@@ -182,7 +182,7 @@ class PassRates:
         report.sections[:] = sections
 
     def reason_to_skip(self, item: pytest.Item) -> str | None:
-        """Return why an item need not be run; None where it has to be, or has been."""
+        """Return why an item need not run; None if it has to run, or has run."""
         group = item.stash.get(_GROUP, None)
         if group is None:
             return None

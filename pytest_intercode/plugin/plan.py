@@ -1,8 +1,8 @@
-"""``--intercode-plan``: what would be run, and what it would take. Runs nothing.
+"""``--intercode-plan``: what would run, and how much it would use up. Runs nothing.
 
-Tokens and money come from an earlier results file. Where it says nothing of an agent, the limits of
-an episode are what it may take at most; without limits nothing is known, and that is said. Models
-that judge, or that play users, are named where suites and marks name them.
+Tokens and cost come from an earlier results file. If it has nothing about an agent, the limits of
+an episode are shown as the most that it may use; without limits, the amount is shown as unknown.
+Models that judge or play users are included where suites and marks name them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Plan"]
 
 
 class _Row(NamedTuple):
-    """What tells the rows of the table apart."""
+    """What distinguishes the rows of the table."""
 
     agent: str
     model: str
@@ -44,7 +44,7 @@ class _Row(NamedTuple):
 
 
 class _PartRow(NamedTuple):
-    """What tells the rows of the other models' table apart."""
+    """What distinguishes the rows of the other models' table."""
 
     part: Part
     model: str
@@ -52,17 +52,17 @@ class _PartRow(NamedTuple):
 
 @dataclass
 class _Sum:
-    """What the items of a row come to.
+    """The totals of a row's items.
 
     Attributes:
         tests: the tasks, or tests, by their keys.
         tries: how many items there are.
         recorded: how many of them are answered from a recording, and cost nothing.
-        tokens: expected, as far as it is known.
-        cost: likewise.
-        limited: of so many tries only the limits are known.
-        unknown_tokens: of so many tries no tokens are known.
-        unknown_cost: of so many tries no cost is.
+        tokens: the expected tokens, as far as they are known.
+        cost: the expected cost, likewise.
+        limited: how many tries have only known limits.
+        unknown_tokens: how many tries have an unknown number of tokens.
+        unknown_cost: how many tries have an unknown cost.
     """
 
     tests: set[TaskKey] = field(default_factory=set)
@@ -99,15 +99,15 @@ class Plan:
         self._earlier = EarlierUsage(tries)
         self._items: list[pytest.Item] = []
         self._uses_shipped_prices = False
-        self._estimated = 0  # tries of which the earlier results say something
-        self._guessed = 0  # of them, at tasks that the earlier results have not, though the agent
+        self._estimated = 0  # tries that are estimated from the earlier results
+        self._guessed = 0  # of them, those whose agent the earlier results have, but not the task
 
     def _warn(self, line: str) -> None:
         self._run.config.issue_config_time_warning(TruncatedResultsWarning(line), stacklevel=2)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Run nothing; where something could not be collected, pytest says so."""
+        """Run nothing; if something could not be collected, let pytest report it."""
         if session.testsfailed:
             return None if not session.config.option.continue_on_collection_errors else True
         self._items = session.items
@@ -171,7 +171,7 @@ class Plan:
         return row, share
 
     def _parts(self, items: Iterable[pytest.Item]) -> dict[_PartRow, _Sum]:
-        """Return what the models that judge, and that play users, will take."""
+        """Return the estimates for the models that judge or play users."""
         rows: dict[_PartRow, _Sum] = defaultdict(_Sum)
         for item in items:
             key = _key_of(item)
@@ -190,7 +190,7 @@ class Plan:
         return rows
 
     def _parts_of(self, item: pytest.Item) -> Iterator[_PartRow]:
-        """Yield the models that an item asks besides its agent's, as far as that is written."""
+        """Yield the models that an item uses besides its agent's, as far as they are named."""
         task, agent = task_of(item), agent_of(item)
         user_model = self._settings.user_model
         if task is not None:
@@ -211,7 +211,7 @@ class Plan:
     def _cost(
         self, expected: Expectation, model: str, own_price: Price | None = None
     ) -> float | None:
-        """Return what an episode costs: as before, else by the user's prices, else by ours."""
+        """Return an episode's cost: the earlier one, else by the user's prices, else by ours."""
         if expected.cost is not None:
             return expected.cost
         price = own_price or price_of(self._settings.gateway.prices, model)
@@ -228,7 +228,7 @@ class Plan:
         return price.cost(usage)
 
     def _notes(self, rows: Mapping[_Row, _Sum], parts: Mapping[_PartRow, _Sum]) -> Iterator[str]:
-        """Yield where the numbers come from."""
+        """Yield lines about where the numbers come from."""
         total = _total(rows.values())
         unknown_parts = [row for row, share in parts.items() if share.unknown_tokens]
         if self._estimated:
@@ -272,7 +272,7 @@ def _treatment_of(item: pytest.Item) -> str:
 
 
 def _can_talk(agent: AgentChoice | None) -> bool:
-    """Whether an agent has a user; gold and recorded actions have none."""
+    """Whether an agent talks to a user; gold and recorded actions do not."""
     return agent is None or agent.name.partition(":")[0] not in ("oracle", "replay")
 
 
@@ -303,7 +303,7 @@ def _cells(share: _Sum) -> tuple[str, ...]:
 
 
 def _amount(number: str, unknown: int, tries: int, limited: int) -> str:
-    """Return an amount, and whether it is all of it."""
+    """Return an amount, marked if it is a limit or incomplete."""
     if unknown and unknown == tries:
         return "unknown"
     return f"{'<= ' if limited else ''}{number}{' + unknown' if unknown else ''}"
@@ -317,7 +317,7 @@ def _total(shares: Iterable[_Sum]) -> _Sum:
 
 
 def _own_price(arguments: Mapping[str, str]) -> Price | None:
-    """Return the price that the user gives an agent of ours with its arguments."""
+    """Return the price that the user sets by the arguments of one of our agents."""
     try:
         cached = arguments.get("cached_price")
         return Price(
@@ -325,15 +325,15 @@ def _own_price(arguments: Mapping[str, str]) -> Price | None:
             float(arguments["output_price"]),
             None if cached is None else float(cached),
         )
-    except (KeyError, ValueError):  # the agent says what is wrong with it
+    except (KeyError, ValueError):  # the agent reports what is wrong
         return None
 
 
 def _find_source(settings: Settings) -> Path | None:
-    """Return the earlier results that the plan goes by; None where there are none.
+    """Return the earlier results that the plan is based on; None if there are none.
 
     Raises:
-        ConfigurationError: those that are named are not there.
+        ConfigurationError: the named file does not exist.
     """
     if settings.plan_from is not None:
         if not settings.plan_from.is_file():

@@ -1,4 +1,4 @@
-"""How far a run is: a line that a terminal shows while pytest waits, else a line now and then.
+"""How far a run is: a line that is updated while pytest waits, or else a new line now and then.
 
 It counts episodes as they end, which with ``--intercode-concurrency`` is before they are reported.
 """
@@ -25,7 +25,7 @@ from pytest_intercode.rollouts.executor import Handle
 
 __all__ = ["Progress"]
 
-_REFRESH_INTERVAL = 0.2  # seconds between two looks at what runs
+_REFRESH_INTERVAL = 0.2  # seconds between two updates of the line
 
 
 class Progress:
@@ -37,10 +37,10 @@ class Progress:
 
     Attributes:
         done: the node ids of items whose episodes are over.
-        handles: returns the rollouts that run now in this process.
-        under_way: returns the episodes that run now; by default, those of this process.
-        concurrent: several episodes run at a time, so that only the main thread may print.
-        lines: further lines, which wait for it; see :meth:`show_lines`.
+        handles: returns the rollouts that are running in this process.
+        under_way: returns the episodes that are running; by default, those of this process.
+        concurrent: whether several episodes run at a time, so that only the main thread may print.
+        lines: lines that wait for the main thread; see :meth:`show_lines`.
     """
 
     def __init__(self, config: pytest.Config, interval: float = 0.0) -> None:
@@ -53,8 +53,8 @@ class Progress:
         self._live = LiveLine()
         self._plain = PlainLines(config)
         self._says_lines = False
-        self._waits = threading.Event()  # nothing but us writes to the terminal
-        self._writing = threading.RLock()  # held by our thread while it does
+        self._waits = threading.Event()  # pytest waits, so only we write to the terminal
+        self._writing = threading.RLock()  # held by our thread while it writes
         self._closed = threading.Event()
         self._paused = False
         self._thread: threading.Thread | None = None
@@ -62,8 +62,8 @@ class Progress:
         self._counting = threading.Lock()
         self._total = self._reused = self._solved = self._tokens = 0
         self._cost: float | None = None
-        self._lacks_tokens = False  # an episode did, and that was said
-        self._items: set[str] = set()  # that may have an episode
+        self._lacks_tokens = False  # an episode did, and that was reported
+        self._items: set[str] = set()  # node ids of those that may have an episode
         self.done: set[str] = set()
 
     # -- what is counted
@@ -74,7 +74,7 @@ class Progress:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
-        """Note the items of xdist's workers; which of them have an episode is seen at their end."""
+        """Note the items of xdist's workers; which have an episode is known when they end."""
         if not self._items:
             self._expect(ids)
 
@@ -83,11 +83,11 @@ class Progress:
         self._total = len(self._items)
 
     def note(self, record: EpisodeRecord, *, reused: bool = False) -> None:
-        """Count an episode that is over; any thread may do so, and twice for one item.
+        """Count an episode that is over, once for each item; may be called from any thread.
 
         Args:
             record: the episode, with the node id of its item.
-            reused: it is taken from an earlier part of the run.
+            reused: whether it is taken from an earlier part of the run.
         """
         with self._counting:
             if record.node_id in self.done:
@@ -104,7 +104,7 @@ class Progress:
             self.report(missing)
 
     def _describe_missing(self, record: EpisodeRecord) -> str:
-        """Say what an episode lacks of the tokens that were asked for; nothing where it has all."""
+        """Return a message about requested tokens that an episode lacks; empty if it has all."""
         server = Settings.of(self._config).tokens
         missing = describe_missing(record.model_calls) if server and record.graded else ""
         return missing and f"--intercode-tokens={server}: {record.task.id}: {missing}"
@@ -117,17 +117,17 @@ class Progress:
         self.show_now_and_then()
 
     def own_episodes(self, *, whole: bool = False) -> list[EpisodeStatus]:
-        """Return the episodes that run now in this process; from any thread.
+        """Return the episodes that are running in this process; may be called from any thread.
 
         Args:
-            whole: with what is shown of each, and not only what the line adds up.
+            whole: include all that is shown of an episode, not only what the line adds up.
         """
-        # One that has just ended may still be there.
+        # A rollout that has just ended may still be listed.
         handles = [handle for handle in self.handles() if handle.spec.node_id not in self.done]
         return [handle.status(whole=whole) for handle in handles]
 
     def status(self) -> RunStatus:
-        """Return how far the run is; from any thread."""
+        """Return how far the run is; may be called from any thread."""
         return RunStatus(
             pid=os.getpid(),
             folder=str(self._config.rootpath),
@@ -148,13 +148,13 @@ class Progress:
     # -- where it is shown
 
     def report(self, line: str) -> None:
-        """Print a line past pytest's capturing, at once or when the main thread next looks."""
+        """Print a line past pytest's capturing, now or when the main thread next shows lines."""
         self.lines.append(line)
         if not self.concurrent or threading.current_thread() is threading.main_thread():
             self.show_lines()
 
     def show_lines(self) -> None:
-        """Print the lines that wait."""
+        """Print the waiting lines."""
         if self.lines:
             with self.hidden():
                 while self.lines:
@@ -162,7 +162,7 @@ class Progress:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> None:
-        """Take hold of the terminal, while pytest captures nothing."""
+        """Open the terminal, while pytest captures nothing."""
         config = self._config
         self._began = self._last_line = time.monotonic()
         if not is_distributed(config):  # xdist's controller writes without waiting for anything
@@ -176,7 +176,7 @@ class Progress:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Show how far the run is for as long as the main thread waits, in this context."""
+        """Show how far the run is while the main thread waits in this context."""
         if not (self._live.usable or self._says_lines) or self._paused:
             yield
             return
@@ -189,7 +189,7 @@ class Progress:
 
     @contextlib.contextmanager
     def hidden(self) -> Iterator[None]:
-        """Show nothing for as long as somebody else writes to the terminal, in this context."""
+        """Show nothing while something else writes to the terminal in this context."""
         waits = self._waits.is_set()
         self._take_over()
         try:
@@ -199,9 +199,9 @@ class Progress:
                 self._waits.set()
 
     def _take_over(self) -> None:
-        """Have our thread write nothing any more, and take its line away."""
+        """Keep our thread from writing, and clear its line."""
         self._waits.clear()
-        with self._writing:  # it may be at it
+        with self._writing:  # it may be writing now
             self._live.clear()
 
     def show_now_and_then(self) -> None:
@@ -233,7 +233,7 @@ class Progress:
                 time.sleep(_REFRESH_INTERVAL)
 
     def _say_lines(self) -> None:
-        """Have a line printed whenever one is due: here while the main thread waits, else there."""
+        """Print lines when they are due: with xdist in the main thread, else while that waits."""
         while not self._closed.wait(max(0.0, self._pause())):
             if is_distributed(self._config):
                 call_in_loop(self._config, self.show_now_and_then)
@@ -244,7 +244,7 @@ class Progress:
                         self._print_line()
 
     def pause(self) -> None:
-        """Show no line that is replaced any more: somebody talks to the user."""
+        """Stop showing the line that is updated, as a debugger or an agent uses the terminal."""
         self._paused = True
         self._take_over()
 
@@ -253,17 +253,17 @@ class Progress:
         self.pause()
 
     def pytest_leave_pdb(self) -> None:
-        """Have the terminal back."""
+        """Use the terminal again."""
         self._paused = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Take the line away, for good."""
+        """Clear the line, and show no other."""
         self._closed.set()
         self._take_over()
         self._live.close()
         self._says_lines = False
 
     def pytest_unconfigure(self) -> None:
-        """Let go of the terminal."""
+        """Close the terminal."""
         self._plain.close()

@@ -1,7 +1,7 @@
-"""The items of project tests: which agent, treatment and try each of them is, and what it is given.
+"""The items of project tests: the agent, treatment and try of each, and the options of its runs.
 
-A test that takes ``intercode_project`` has an item for each of them. What a mark gives all runs of
-a test, and what a run may be given, is declared here.
+A test that takes ``intercode_project`` has an item for each combination. The arguments of marks and
+the options of runs are declared here.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ __all__ = [
 
 
 class RunOptions(TypedDict, total=False):
-    """What a run may be given, and what a mark may give all runs of a test.
+    """The options of a run, which a mark may also set for all runs of a test.
 
     Attributes:
-        project: what is copied: a folder, relative to the test's own, or a revision of the
-            project's repository; by default pytest's ``rootdir``, as it is now, which in a monorepo
-            may be one part of it.
+        project: the project to copy: a folder, relative to the test's own, or a revision of the
+            project's repository; by default pytest's ``rootdir`` in its current state, which may be
+            one part of a monorepo.
         image: the name of the sandbox's image; by default a small Debian with git, Python and the
             usual tools.
         dockerfile: the Dockerfile of the sandbox's image, relative to the test's folder.
-        setup: commands that prepare the copy, as root, before the agent comes; each has to succeed.
-        max_turns: turns that the agent has (50).
-        timeout: seconds that it has (600).
-        fake: programs that only answer, by their names: a ``Fake``, or the path of a script.
+        setup: commands that prepare the copy, as root, before the agent starts; each must succeed.
+        max_turns: the maximum number of turns (50).
+        timeout: the time limit of the agent in seconds (600).
+        fake: programs to replace by fakes, by name: a ``Fake``, or the path of a script.
         watch: programs whose calls are recorded.
-        answers: what the user says when the agent hands back: a list, a mapping from a text or a
+        answers: the user's answers when the agent hands back: a list, a mapping from a text or a
             pattern, or a function ``(message, run)``.
-        judge_model: the model that ``run.judge()`` asks, where it names none.
-        user: in place of answers, who the user is, for a model that plays them.
-        user_model: that model; by default the agent's.
+        judge_model: the model that ``run.judge()`` asks if it does not name one.
+        user: instead of answers, a description of the user, whom a model plays.
+        user_model: the model that plays the user; by default the agent's.
         mcp: command lines or addresses of MCP servers, by name:
             ``{"tickets": "python server.py"}``.
-        replay: what a recording is played with: the agent itself (``agent``), or the record of what
-            it did (``observations``), where it is not installed.
+        replay: how a recording is replayed: with the agent itself (``agent``), or from the record
+            of what it did (``observations``), for an agent that is not installed.
     """
 
     project: str | os.PathLike[str]
@@ -86,7 +86,7 @@ OF_MARKS = {
     "repeat": "how often each is tried",
     "pass_rate": "the share of the tries that has to pass, such as 0.8",
 }
-"""What a mark alone may say, with its meaning."""
+"""The arguments that only a mark may have, with their meanings."""
 MARK_ARGUMENTS = (*RUN_OPTIONS, *OF_MARKS)
 _PATHS = (str, os.PathLike)
 _FORMS: Mapping[str, tuple[tuple[type, ...], str]] = {
@@ -106,9 +106,9 @@ class ProjectCell:
         agent: the agent that plays it.
         treatment: what is laid over the project; None where the test has no treatments.
         repeat: the number of the try, from 1.
-        id: the item's id, or the part of it that is ours.
+        id: the item's id, or the part of it that we add.
         tries: how many tries there are; None for one.
-        pass_rate: the share of them that must pass; None where each counts for itself.
+        pass_rate: the share of them that must pass; None where each counts by itself.
     """
 
     agent: AgentChoice
@@ -160,10 +160,10 @@ def _cells(metafunc: pytest.Metafunc) -> list[ProjectCell]:
 
 
 def mark_arguments(node: pytest.Item | pytest.Collector) -> dict[str, Any]:
-    """Return what the marks of a test say, those that are nearer to it first.
+    """Return the arguments of a test's marks; those of the nearest mark win.
 
     Raises:
-        ConfigurationError: they say what there is not.
+        ConfigurationError: an argument is unknown, or has a wrong type.
     """
     arguments: dict[str, Any] = {}
     for mark in node.iter_markers("intercode"):
@@ -184,14 +184,14 @@ def mark_arguments(node: pytest.Item | pytest.Collector) -> dict[str, Any]:
 
 
 def check_forms(place: str, options: Mapping[str, Any]) -> None:
-    """See that options of a run are of types that they can have.
+    """Check the types of the options of a run.
 
     Args:
-        place: who has them, for the message.
+        place: where the options are given, for the message.
         options: the options.
 
     Raises:
-        ConfigurationError: one is not.
+        ConfigurationError: an option has a wrong type.
     """
     for name, (types, form) in _FORMS.items():
         value = options.get(name)
@@ -202,7 +202,7 @@ def check_forms(place: str, options: Mapping[str, Any]) -> None:
 
 
 def cell_of(item: pytest.Item) -> ProjectCell | None:
-    """Return which try of a project test an item is; None for another item, or without an agent."""
+    """Return which try of a project test an item is; None for other items, or without an agent."""
     spec = getattr(item, "callspec", None)
     cell = spec.params.get("intercode_project") if spec is not None else None
     return cell if isinstance(cell, ProjectCell) else None
@@ -211,7 +211,7 @@ def cell_of(item: pytest.Item) -> ProjectCell | None:
 def name_test(item: pytest.Item, cell: ProjectCell) -> tuple[str, str]:
     """Return the suite and the id of an item's tasks: its module, and its function.
 
-    The function is with parameters of its own, and without our part of the id.
+    The name of the function includes its own parameters, but not the part of the id that we add.
     """
     suite, _, function = item.nodeid.partition("::")
     name, bracket, parameters = function.partition("[")

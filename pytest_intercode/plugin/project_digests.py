@@ -1,8 +1,8 @@
-"""What a project test is made of, by digests: results of one that has changed since are seen.
+"""Digests of the parts of a project test, to recognise results of a test that has since changed.
 
-Of each part a record has a digest, so that a test that is run again can say why. The code of tests,
-of their helpers and fakes counts as it was when this process first asked: it has been imported by
-then. What a run copies counts as it was copied.
+A record has a digest of each part, so that a test that runs again can say why. The code of tests,
+helpers and fakes is digested as it was when this process first asked, because it has been imported
+by then. What a run copies is digested as it was copied.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _OPTIONS = ("profile", "base_images", "network", "allow_host", "platform", "root
 
 
 def digest_item(item: pytest.Item, cell: ProjectCell) -> dict[str, str]:
-    """Return digests of what an item is made of, but for the projects of its runs.
+    """Return digests of the parts of an item, except for the projects of its runs.
 
     Args:
         item: a project test.
         cell: which try it is.
 
     Returns:
-        By the names of the parts; nothing where one of them cannot be known, so that the test is
-        always run.
+        The digests by the names of the parts; empty if one of them cannot be made, so that the
+        test always runs.
     """
     run = run_of(item.config)
     options = [str(getattr(run.settings, name)) for name in _OPTIONS]
@@ -80,7 +80,7 @@ def explain_changes(
     Args:
         item: the test.
         cell: which try it is.
-        recorded_digests: what the record of one of its runs says of it.
+        recorded_digests: the digests in the record of one of its runs.
     """
     digests = digest_item(item, cell)
     if not digests or not recorded_digests:
@@ -97,7 +97,7 @@ def explain_changes(
 
 
 def reads_elsewhere(item: pytest.Item, arguments: Mapping[str, Any]) -> bool:
-    """Whether a run is given a Dockerfile or a script that no part of its test holds.
+    """Whether a run is given a Dockerfile or a script outside of ``rootdir``, which has no digest.
 
     Args:
         item: the test.
@@ -114,10 +114,10 @@ def reads_elsewhere(item: pytest.Item, arguments: Mapping[str, Any]) -> bool:
 
 
 def hidden_paths(item: pytest.Item, arguments: Mapping[str, Any]) -> list[Path]:
-    """Return what of its project a test's agent is not shown: what runs write, and treatments."""
+    """Return the paths that are hidden from a test's agent: what runs write, and treatments."""
     config = item.config
     hidden = list(run_of(config).settings.outputs)
-    if junit := config.getoption("xmlpath", None):  # pytest's own, with what other tests came to
+    if junit := config.getoption("xmlpath", None):  # pytest's own, with the results of other tests
         path = Path(os.path.expandvars(junit)).expanduser()
         hidden.append(config.invocation_params.dir / path)
     if "treatments" in arguments:
@@ -156,7 +156,7 @@ def _digest_project(item: pytest.Item, cell: ProjectCell, project: str | None) -
     def make() -> str:
         try:
             return digest_project(project, folder, item.config.rootpath, overlays, hidden)
-        except ConfigurationError:  # the test says so, if it still names it
+        except ConfigurationError:  # the test reports it, if it still names this project
             return ""
 
     return _remembered(item, (project, folder, overlays, *hidden[-1:]), make)

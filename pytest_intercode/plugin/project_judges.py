@@ -1,4 +1,4 @@
-"""``run.judge()`` of project tests: asks a model about a run, and keeps what it said."""
+"""``run.judge()`` of project tests: asks a model about a run, and keeps its votes."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ __tracebackhide__ = True  # a report shows the line of the test that asked
 class RunJudge:
     """Asks models about one run of a project test.
 
-    What they use up is theirs: no budget counts it. Their votes are recorded and replayed with what
-    the agent exchanged with its own model.
+    No budget counts what these models use up. Their votes are recorded and replayed together with
+    what the agent exchanged with its own model.
 
     Args:
         item: the test.
-        task: of the run.
-        record: of the run, as :func:`~pytest_intercode.plugin.reports.keep_episode` was given it.
+        task: the run's task.
+        record: the run's record, as given to
+            :func:`~pytest_intercode.plugin.reports.keep_episode`.
         judges: asks models.
-        recording: of the run.
+        recording: the run's recording.
         model: the model that is asked where the test names none; empty for none.
     """
 
@@ -65,7 +66,7 @@ class RunJudge:
     def __call__(
         self, run: ProjectRun, rubric: str, *, model: str, votes: int, at_least: float
     ) -> RunVerdict:
-        """Return what a model says; see :meth:`ProjectRun.judge`."""
+        """Return a model's verdict; see :meth:`ProjectRun.judge`."""
         with one_line_errors():
             judge = Judge(rubric, model or self._model, votes, alone=True)
             _check(judge, at_least)
@@ -84,8 +85,8 @@ class RunJudge:
         """Return the votes of a judge.
 
         Raises:
-            JudgeError: there is no verdict; ``record`` is the run's, with what there is.
-            ConfigurationError: nobody can be asked.
+            JudgeError: there is no verdict; ``record`` is the run's, with the votes so far.
+            ConfigurationError: no model can be asked.
         """
         task = replace(self._task, judge=judge)
         number = len(self._record.judgements) + 1
@@ -108,10 +109,10 @@ class RunJudge:
 
 
 def _check(judge: Judge, at_least: Any) -> None:
-    """See that the arguments of ``run.judge()`` are such.
+    """Check the arguments of ``run.judge()``.
 
     Raises:
-        ConfigurationError: they are not.
+        ConfigurationError: one of them is wrong.
     """
     if not isinstance(judge.rubric, str) or not judge.rubric.strip():
         raise ConfigurationError(

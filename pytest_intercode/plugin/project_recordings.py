@@ -1,4 +1,4 @@
-"""The recordings of project tests: which one an item has, and what it was or will be made with."""
+"""The recordings of project tests: which one a run has, and from which inputs it is made."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ from pytest_intercode.system.digest import value_digest
 __all__ = ["Replay", "RunRecording", "is_recorded"]
 
 Replay: TypeAlias = Literal["agent", "observations"]
-"""What a recording is played with: the agent itself, or the record of what it did."""
+"""How a recording is replayed: with the agent itself, or from the record of what it did."""
 
 _REPLAYS = ("agent", "observations")
 
 
 class RunRecording:
-    """What a run of a project test does with its recording; nothing has been started yet.
+    """What a run of a project test does with its recording, decided before anything is started.
 
     Args:
         item: the test.
         run: the run of pytest.
         spec: what the rollout is to do.
-        number: of the run in its test, from 1.
-        replay: what a recording is played with.
-        inputs: what the run is given next to its task, by names for messages, such as ``fake gh``.
+        number: the number of the run in its test, from 1.
+        replay: how a recording is replayed.
+        inputs: the run's inputs besides its task, by names for messages, such as ``fake gh``.
 
     Raises:
         StaleRecording: the recording is stale, and may not be recorded again.
@@ -96,7 +96,7 @@ class RunRecording:
             reaches_models=settings.gateway.reaches_models or not factory.uses_gateway,
             masks=masks_of(item.config),
         )
-        # Nothing says which agent a hook made, so a recording could not tell whether it is stale.
+        # An agent that a hook makes is not identified, so its recording could not become stale.
         records = self._recording.action != "live"
         agent = Hooks(item.config).make_agent(spec.task) if records else None
         if agent is not None:
@@ -125,7 +125,7 @@ class RunRecording:
         return None if recording is None else recording.episode(self._task, self._node_id)
 
     def played(self) -> EpisodeRecord | None:
-        """Return the recorded episode, if it is played without its agent.
+        """Return the recorded episode, if it is replayed without its agent.
 
         Raises:
             ConfigurationError: the recording has no episode.
@@ -133,21 +133,21 @@ class RunRecording:
         return self._episode if self._observations else None
 
     def dialogue(self) -> tuple[Exchange, ...] | None:
-        """Return what the agent and the user said when this was recorded; None without a replay."""
+        """Return what agent and user said in the recorded episode; None if there is no replay."""
         return None if self._episode is None else self._episode.dialogue
 
     @cached_property
     def exchanges(self) -> EpisodeRecording:
-        """What records or replays what the agent exchanges with its model."""
+        """The recorder or replayer of what the agent exchanges with its model."""
         return EpisodeRecording(self._recording.recorder, self._recording.replayer)
 
     @property
     def exchanges_of_judges(self) -> EpisodeRecording | None:
-        """The same for who judges the agent; None where models are called and nothing is kept."""
+        """The same for the agent's judges; None where models are called and nothing is recorded."""
         return None if self._recording.action == "live" else self.exchanges
 
     def attach(self, environment: Environment) -> None:
-        """Have an environment's agent recorded, or answered from the recording."""
+        """Record an environment's agent, or answer it from the recording."""
         environment.recording = self.exchanges
 
     def save(self, record: EpisodeRecord) -> None:
@@ -163,7 +163,7 @@ class RunRecording:
 
 
 def _close(agent: Agent) -> None:
-    """Close an agent that does not act, on a thread, as agents are: the test may have a loop."""
+    """Close an unused agent, on a thread as usual, since the test's may run an event loop."""
 
     async def close() -> None:
         value = agent.close()
@@ -175,17 +175,17 @@ def _close(agent: Agent) -> None:
 
 
 def is_recorded(item: pytest.Item) -> bool:
-    """Whether a project test has a recording, current or stale: its prompt is not known yet."""
+    """Whether a project test has a recording, which may be stale: its prompt is not known yet."""
     if "intercode_project" not in getattr(item, "fixturenames", ()):
         return False
     return recording_path(item.nodeid, item.path).is_file()
 
 
 def _digest_inputs(task: Task, others: Mapping[str, object]) -> dict[str, str]:
-    """Return digests of what else a run is given, by names for messages."""
+    """Return digests of a run's inputs besides prompt and files, by names for messages."""
     inputs: dict[str, object] = {"setup": task.setup, **others}
     for field in fields(task.fields):
-        if field.name != "commit":  # the files count one by one
+        if field.name != "commit":  # instead, each file has a digest
             inputs[field.name] = getattr(task.fields, field.name)
     answers = inputs.get("answers")
     if isinstance(answers, Mapping) and not _is_sorted(answers):
@@ -194,9 +194,9 @@ def _digest_inputs(task: Task, others: Mapping[str, object]) -> dict[str, str]:
 
 
 def _is_sorted(answers: Mapping[object, object]) -> bool:
-    """Whether answers need no digest of their order, which decides between two that fit.
+    """Whether answers need no digest of their order, which decides between two that match.
 
-    The digest of a mapping stands for its texts in alphabetical order.
+    The digest of a mapping ignores order, so it stands for texts in alphabetical order.
     """
     texts = [key for key in answers if isinstance(key, str)]
     return len(texts) == len(answers) and texts == sorted(texts)

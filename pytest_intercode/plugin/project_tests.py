@@ -70,7 +70,7 @@ __tracebackhide__ = True  # a report shows the line of the test that asked
 _LIMITS = Limits(memory=2 * 1024**3, cpus=2.0, pids=1024, file_size=1024**3)
 _MAX_TURNS = 50
 _ACTION_TIMEOUT = 120.0  # seconds: an action may be a project's tests
-_INPUTS = ("watch", "answers", "user", "user_model")  # that a recording goes by, next to the task
+_INPUTS = ("watch", "answers", "user", "user_model")  # a recording depends on them and on the task
 
 
 def skip_without_agent(request: pytest.FixtureRequest) -> ProjectCell:
@@ -83,11 +83,11 @@ def skip_without_agent(request: pytest.FixtureRequest) -> ProjectCell:
 
 
 class Project:
-    """What ``intercode_project`` is: runs the agent of its item in copies of a project.
+    """The value of ``intercode_project``: runs the agent of its item in copies of a project.
 
     Args:
-        request: of the fixture.
-        cell: which try it is.
+        request: the fixture's request.
+        cell: which try the item is.
     """
 
     def __init__(self, request: pytest.FixtureRequest, cell: ProjectCell) -> None:
@@ -107,8 +107,8 @@ class Project:
             options: see :class:`RunOptions`; they win over those of the test's mark.
 
         Returns:
-            What the agent did, also where its turns or its time were used up; ``run.outcome`` says
-            so. The test fails where the agent ended in an error.
+            What the agent did, even if its turns or its time were used up (see ``run.outcome``).
+            If the agent ended in an error, the test fails.
 
         Raises:
             InfrastructureError: two sandboxes broke.
@@ -189,7 +189,7 @@ class Project:
         recording: RunRecording,
         arguments: Mapping[str, Any],
     ) -> RunJudge:
-        """Return what asks models about a run."""
+        """Return the object that asks models about a run."""
         judges = self._run.composition.judges
         model = str(arguments.get("judge_model", ""))
         return RunJudge(self._item, task, record, judges, recording, model)
@@ -197,8 +197,8 @@ class Project:
     def _keep(self, record: EpisodeRecord) -> EpisodeRecord:
         """Keep the record of a run, and return it.
 
-        The test may fail from here on, if the baseline's did. Not before: a recording that is stale
-        or damaged says nothing of the agent.
+        From here on, the test may fail if the baseline's did. Not earlier, because a recording that
+        is stale or damaged says nothing about the agent.
         """
         record = replace(record, test_digest=self._digest)
         keep_episode(self._item, record)
@@ -207,18 +207,17 @@ class Project:
 
     def close(self) -> None:
         """End the sandboxes of the runs."""
-        self._stack.close()  # whatever one of them raises
+        self._stack.close()  # ends all of them, even if one raises
 
     def _answers(
         self, options: Mapping[str, Any], task: Task, recorded: Sequence[Exchange] | None
     ) -> Answers:
-        """Return who answers the agent.
+        """Return the answers to the agent's messages.
 
         Args:
-            options: of the run.
-            task: its task.
-            recorded: what was said when it was recorded, where it is replayed: no model plays the
-                user then.
+            options: the run's options.
+            task: the run's task.
+            recorded: the recorded exchanges, if the run is replayed: then no model plays the user.
         """
         if "user" not in options or "answers" in options:
             return Answers(options.get("answers"), options.get("user"))
@@ -277,7 +276,7 @@ class Project:
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Refuse options that no run has, also those that a mark has, and values of other types."""
+    """Refuse options that a run does not have, even if a mark does, and values of wrong types."""
     unknown = next((name for name in options if name not in RUN_OPTIONS), None)
     if unknown is None:
         check_forms("intercode_project.run", options)
@@ -292,7 +291,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _check_limits(options: Mapping[str, Any]) -> None:
-    """Refuse limits that no run could have."""
+    """Refuse invalid limits."""
     turns, timeout = options.get("max_turns", _MAX_TURNS), options.get("timeout")
     if type(turns) is not int or turns < 1:
         raise ConfigurationError(
@@ -307,7 +306,7 @@ def _check_limits(options: Mapping[str, Any]) -> None:
 
 
 def _content_of_fake(fake: FakeLike, folder: Path) -> object:
-    """Return what decides what a fake answers; a script has been read before."""
+    """Return what determines the answers of a fake; its script has been read before."""
     if isinstance(fake, Fake):
         return [fake.answers, fake.default, fake.reads_input]
     return file_digest(folder / fake)

@@ -1,4 +1,4 @@
-"""The reporter: the results file as episodes end, tables and further files at the run's end."""
+"""The reporter: writes results as episodes end, and tables and other files at the run's end."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Reporter:
     def __init__(self, config: pytest.Config) -> None:
         settings = self._settings = Settings.of(config)
         self._config = config
-        # A page needs the trajectories, which are too much to keep in memory.
+        # A page needs the trajectories, which are too large to keep in memory.
         self._spool = _make_spool() if settings.html and not settings.results else None
         path = settings.results or self._spool
         self._file = ResultsFile(path, resume=settings.resume) if path else None
@@ -70,13 +70,13 @@ class Reporter:
         path, option = settings.predictions, "--intercode-predictions"
         self._predictions = ResultsFile(path, option=option) if path else None
         self._spans = _make_sender(settings)
-        self._episodes: dict[tuple[str, int], EpisodeRecord] = {}  # by item, and run in it
+        self._episodes: dict[tuple[str, int], EpisodeRecord] = {}  # by item, and number in it
         self._early: set[str] = set()
         self._items: dict[str, int] = {}
         self._shard = settings.shard_record(None)
         self._masks = key_masks_of(config)
         self._lock = threading.Lock()
-        self._unwritable = ""  # what another plugin wanted to write
+        self._unwritable = ""  # the problem of a report that pytest could not write
         self._unreported = self._ended = self._reused = 0
         self._not_played: dict[str, set[str]] = {}  # items, by the image that is missing
         self._ran_again: dict[str, set[str]] = {}  # items, by the reason
@@ -85,7 +85,7 @@ class Reporter:
         self._interrupted = False
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Note the order of the items; concurrent episodes end in another one."""
+        """Note the order of the items, because concurrent episodes end in another order."""
         self._items = {item.nodeid: place for place, item in enumerate(session.items)}
         if self._items:
             episodes = sum(task_of(item) is not None for item in session.items)
@@ -97,17 +97,17 @@ class Reporter:
         self._items = self._items or {node_id: place for place, node_id in enumerate(ids)}
 
     def tries(self) -> list[EpisodeRecord]:
-        """Return what was reported so far, without trajectories."""
+        """Return the tries that were reported so far, without trajectories."""
         return counted_tries(self._episodes.values())
 
     def note_missing_image(self, report: pytest.TestReport) -> None:
-        """Note an item that was not played as its image is missing."""
+        """Note an item that was not played because its image is missing."""
         image = vars(report).get("intercode_missing_image")
         if image:
             self._not_played.setdefault(str(image), set()).add(report.nodeid)
 
     def take(self, report: pytest.TestReport) -> None:
-        """Write the reported episodes down; of an item that is rerun the last try is counted."""
+        """Write the reported episodes; if an item is rerun, only its last try counts."""
         if hasattr(report, "intercode_ran_again"):
             reason = str(report.intercode_ran_again)
             self._ran_again.setdefault(reason, set()).add(report.nodeid)
@@ -131,7 +131,7 @@ class Reporter:
             progress.note(record, reused=reused)
 
     def write_early(self, record: EpisodeRecord) -> None:
-        """Write a concurrent episode down as soon as it is over; any thread may do so.
+        """Write a concurrent episode as soon as it is over; may be called from any thread.
 
         Args:
             record: the episode, with the node id of its item.
@@ -142,10 +142,10 @@ class Reporter:
             self._early.add(record.node_id)
 
     def take_unreported(self, records: Iterable[EpisodeRecord], ended: int) -> None:
-        """Take the concurrent episodes of a run that has ended before their items' turn.
+        """Take the concurrent episodes whose items had no turn before the run ended.
 
         Args:
-            records: those that were over; Ctrl-C may have come right after the report of one.
+            records: those that were over; after Ctrl-C, one of them may have been reported.
             ended: how many were running, and have no result.
         """
         for record in records:
@@ -157,12 +157,12 @@ class Reporter:
     def _write(self, record: EpisodeRecord, line: str) -> None:
         with self._lock:
             if record.node_id in self._early:
-                self._early.discard(record.node_id)  # a second try has a record of its own
+                self._early.discard(record.node_id)  # a second try has its own record
             else:
                 self._append(record, line)
 
     def _append(self, record: EpisodeRecord, line: str) -> None:
-        """Write a line; end the run if it cannot be written, as its work would be lost."""
+        """Write a line; end the run if this fails, as its further work would be lost."""
         self._predict(record)
         if self._spans is not None:
             name = record.run_name or self._settings.run_name or ""
@@ -174,7 +174,7 @@ class Reporter:
         name = "" if record.run_name else self._settings.run_name or ""
         self._file.write(self._masks.line(with_item(line, item, shard, name)))
         if self._file.problem and self._settings.results is not None:
-            for name in ("session", "dsession"):  # xdist's has a message of its own
+            for name in ("session", "dsession"):  # xdist's session has its own shouldstop
                 running: Any = self._config.pluginmanager.get_plugin(name)
                 if running is not None and not running.shouldstop:
                     running.shouldstop = self._problem()
@@ -185,7 +185,7 @@ class Reporter:
             self._predictions.write(self._masks.line(predicted))
 
     def _problem(self) -> str:
-        """Say in one line why results cannot be written, and what is safe."""
+        """Return one line that says why results cannot be written, and what is safe."""
         file = self._file
         assert file is not None
         reused = self._reused if self._settings.resume else 0
@@ -202,7 +202,7 @@ class Reporter:
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
-        """Let a report of pytest's own that cannot be written (JUnit) cost nothing but itself."""
+        """Lose only the report if one of pytest's own (JUnit) cannot be written."""
         try:
             return (yield)
         except OSError as error:
@@ -210,7 +210,7 @@ class Reporter:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the tables, and write what is made of the whole run."""
+        """Print the tables, and write the files about the whole run."""
         self._print_unreported(terminalreporter)
         self._print_problems(terminalreporter)
         tries = self.tries()
@@ -303,7 +303,7 @@ class Reporter:
         conclusion = conclude_run(tries, gate, self._ending)
         if write_page(terminalreporter, self._settings, path, name, gate, conclusion):
             return
-        if self._spool is not None:  # all that there is of the run
+        if self._spool is not None:  # the only results of the run
             line = f"its episodes are kept: pytest-intercode view {self._spool} -o FILE.html"
             terminalreporter.write_line(one_line(line), red=True)
             self._spool = None
@@ -313,7 +313,7 @@ class Reporter:
         return gate
 
     def _name_run(self, tries: Iterable[EpisodeRecord]) -> str:
-        """Return what the run is called."""
+        """Return the name of the run."""
         tries = list(tries)
         agents = list(dict.fromkeys(cell.agent_label for cell in by_cell(tries)))
         if len(agents) < 2:
@@ -329,11 +329,11 @@ class Reporter:
             self.take_unreported(map(from_line, unreported["lines"]), unreported["ended"])
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Remember that the run can go on."""
+        """Note that the run was interrupted, so that it can be resumed."""
         self._interrupted = True
 
     def _print_command(self) -> None:
-        """Say how a run that was interrupted goes on with what it has earned."""
+        """Print the command that resumes an interrupted run from its results."""
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         file = self._file
         if reporter is None or file is None or self._settings.results is None:
@@ -347,7 +347,7 @@ class Reporter:
         reporter.write_line(one_line(f"intercode: to go on where it was: {command}"))
 
     def pytest_unconfigure(self) -> None:
-        """Close the files, and what sends spans where there was no summary."""
+        """Close the files, and the sender of spans if there was no summary."""
         self._print_command()
         for output in (self._file, self._predictions, self._spans):
             if output is not None:
@@ -369,7 +369,7 @@ def _make_spool() -> Path:
 
 
 def _make_sender(settings: Settings) -> SpanSender | None:
-    """Return what sends spans, whose packages are imported only then; None without the option."""
+    """Return the sender of spans, whose packages are imported now; None without the option."""
     if settings.otel is None:
         return None
     from pytest_intercode.plugin.otel import SpanSender
@@ -381,7 +381,7 @@ def _describe_missing_images(items: Mapping[str, Collection[str]]) -> str:
     """Return the line about items that were not played.
 
     Args:
-        items: the node ids of those that need an image, by its name.
+        items: the node ids of items that need an image, by the name of the image.
     """
     number = len(set[str]().union(*items.values()))
     label, verb = ("image", "is") if len(items) == 1 else ("images", "are")

@@ -1,9 +1,9 @@
-"""What goes on pytest's reports: the record as JSON, properties, the trajectory's tail.
+"""What we add to pytest's reports: records as JSON, properties, the trajectory's tail.
 
-``report.intercode`` is a line of JSON for each episode, of which a project test may have several:
-builtins, which survive the way from an xdist worker.
-What else the report of our items holds is escaped: reasons, tracebacks, what was captured.
-The terminal, JUnit's file, and the reports of other plugins are made from it.
+``report.intercode`` has a line of JSON for each episode, of which a project test may have several.
+These are builtins, so they survive the transfer from an xdist worker. Everything else on the
+reports of our items is escaped: reasons, tracebacks, captured output. The terminal, JUnit's file
+and the reports of other plugins are made from it.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ __all__ = [
 ]
 
 WITHOUT_AGENT = pytest.StashKey[bool]()
-"""Is True on an item that was skipped as the run has no agent."""
+"""True on an item that was skipped because the run has no agent."""
 
 RAN_AGAIN = pytest.StashKey[str]()
-"""Is on an item that is run though a resumed run has its result: why."""
+"""Why an item runs although the resumed run has a result of it; set on such items only."""
 
 _EPISODES = pytest.StashKey[list[EpisodeRecord]]()
 _SUBTEST_ERROR = pytest.StashKey[BaseException]()
@@ -66,7 +66,7 @@ _PROPERTIES = frozenset(
 )
 _TRAJECTORY = "intercode trajectory"
 _MARGIN = "    "
-_MAX_TAIL_TURNS = 5  # that are shown of an episode
+_MAX_TAIL_TURNS = 5  # turns of an episode that are shown
 _MAX_TAIL_CHARACTERS = 1500  # of one text of a turn
 _MAX_PATCH_CHARACTERS = 6000  # of a patch, and of all diffs
 
@@ -78,12 +78,12 @@ def keep_episode(item: pytest.Item, episode: EpisodeRecord) -> None:
 
 
 def amend_episode(item: pytest.Item, episode: EpisodeRecord, amended: EpisodeRecord) -> None:
-    """Put an amended episode in the place of one that is kept.
+    """Replace a kept episode by an amended one.
 
     Args:
         item: the item.
-        episode: what :func:`keep_episode` was given, or an amended one was.
-        amended: what it is from now on.
+        episode: the same object that was given to :func:`keep_episode`, or as ``amended``.
+        amended: the new episode.
     """
     episodes = item.stash[_EPISODES]
     index = next(index for index, record in enumerate(episodes) if record is episode)
@@ -100,7 +100,7 @@ def reported_episode(report: pytest.TestReport) -> EpisodeRecord | None:
 
 
 def detach_episodes(report: pytest.TestReport) -> list[tuple[EpisodeRecord, str]]:
-    """Detach its episodes, with their lines, from a report, which pytest keeps to the end."""
+    """Detach the episodes and their lines from a report, because pytest keeps it to the end."""
     lines: list[str] = vars(report).pop("intercode")
     episodes = _REPORTED.pop(report, None) or map(from_line, lines)
     return list(zip(episodes, lines, strict=True))
@@ -109,13 +109,13 @@ def detach_episodes(report: pytest.TestReport) -> list[tuple[EpisodeRecord, str]
 def _attach_episodes(
     report: pytest.TestReport, item: pytest.Item, episodes: list[EpisodeRecord]
 ) -> None:
-    masks = key_masks_of(item.config)  # other plugins write down all that a report has
+    masks = key_masks_of(item.config)  # other plugins write everything that a report has
     vars(report)["intercode"] = [masks.line(to_line(episode)) for episode in episodes]
     _REPORTED[report] = episodes
 
 
 def complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Add what we know to a report that pytest has just made; escape what others wrote."""
+    """Add our data to a report that pytest has just made; escape what others wrote."""
     _attach(report, item, call)
     if report.skipped and item.stash.get(WITHOUT_AGENT, False):
         vars(report)["intercode_without_agent"] = True
@@ -125,18 +125,18 @@ def complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo
 def complete_subtest(
     report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[None]
 ) -> None:
-    """Escape what the report of a subtest says; if it failed, so has the test that it is of."""
+    """Escape the report of a subtest; if it failed, its test has failed too."""
     if report.failed and call.excinfo is not None:
         item.stash.setdefault(_SUBTEST_ERROR, call.excinfo.value)
     escape(report, key_masks_of(item.config))
 
 
 def escape(report: pytest.TestReport, masks: Masks) -> None:
-    """Escape all that a report says, and indent what was captured; also of a report without us.
+    """Escape all texts of a report, even one that is not ours, and indent captured output.
 
     Args:
         report: the report.
-        masks: the keys that it may not say.
+        masks: the keys that it must not contain.
     """
     report.sections[:] = [
         (title, masks.text(text) if title == _TRAJECTORY else _indent(masks.text(text)))
@@ -152,7 +152,7 @@ def _indent(text: str) -> str:
 
 
 def _escape_value(value: Any, masks: Masks) -> Any:
-    """Return what pytest made of an exception with all of its texts escaped, in place if it can."""
+    """Return pytest's representation of an exception, all texts escaped, in place if possible."""
     if isinstance(value, str):
         return escape_for_terminal(clipped(masks.text(value)))
     if isinstance(value, (list, tuple)):
@@ -175,7 +175,7 @@ def _attach(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[
         _attach_failure(report, item, error)
         return
     if isinstance(error, MistakeFailure) and hasattr(report, "wasxfail"):
-        del report.wasxfail  # the agent may fail, but nobody expects a mistake
+        del report.wasxfail  # only a failure of the agent was expected, not a mistake
         report.outcome = "failed"
     if report.when != "call":
         return
@@ -184,7 +184,7 @@ def _attach(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[
         return
     del item.stash[_EPISODES]  # a rerun must not find the last run's
     if isinstance(error, MistakeFailure):
-        # Of several runs in a test, those before the mistake are not to count against the agent.
+        # Also the runs in this test before the mistake must not count against the agent.
         episodes = [with_mistake(episode, str(error)) for episode in episodes]
     elif is_own_test(item) and not isinstance(error, pytest.skip.Exception):
         passed = error is None
@@ -217,7 +217,7 @@ def _attach(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[
 
 
 def without_keys(episode: EpisodeRecord, masks: Masks) -> EpisodeRecord:
-    """Return an episode without keys, before its texts are shortened, which may cut one in two."""
+    """Return an episode without keys; for use before shortening, which may cut a key in two."""
     line = to_line(episode)
     masked_line = masks.line(line)
     return episode if masked_line == line else from_line(masked_line)
@@ -243,7 +243,7 @@ def _attach_failure(
     item: pytest.Item,
     error: InfrastructureError | TaskError | EpisodeStopped,
 ) -> None:
-    """Report what says nothing about the agent, such as a fault of the task, as an ERROR."""
+    """Report a failure that says nothing about the agent, such as a task's fault, as an ERROR."""
     task = task_of(item)
     if task is None:
         return
@@ -254,7 +254,7 @@ def _attach_failure(
     else:
         episode = RecordBuilder(spec_of(item, task)).failure(error)
     _set_properties(item, episode)
-    # That of the error may be kept, too: a judge that fails amends it.
+    # The record of the error may be among the kept ones: a judge that fails amends it.
     amended = getattr(error, "record", None)
     episodes = [record for record in item.stash.get(_EPISODES, []) if record is not amended]
     _attach_episodes(report, item, [*episodes, episode])
@@ -264,7 +264,7 @@ def _attach_failure(
     if hasattr(report, "wasxfail"):
         if isinstance(error, TaskError):
             return  # the task is known not to work
-        del report.wasxfail  # the agent may fail, but this was not the agent
+        del report.wasxfail  # only a failure of the agent was expected, and this is another one
         report.outcome = "failed"
     if report.when == "call":
         report.when = "setup"  # pytest calls a fault outside of the test itself an error
@@ -293,7 +293,7 @@ def _set_properties(item: pytest.Item, episode: EpisodeRecord) -> None:
 
 
 def trajectory_tail(episode: EpisodeRecord, results: Path | None = None) -> str:
-    """Write the last turns of an episode for people; what is not ours is indented."""
+    """Return the last turns of an episode as text; what others wrote is indented."""
     lines = _quote("query: ", episode.task.query)
     skipped = len(episode.turns) - _MAX_TAIL_TURNS
     if skipped > 0:
@@ -328,7 +328,7 @@ def trajectory_tail(episode: EpisodeRecord, results: Path | None = None) -> str:
 
 
 def _quote_exchanges(exchanges: Sequence[Exchange], number: int) -> list[str]:
-    """Return the lines of what agent and user said before a turn."""
+    """Return the lines of what the agent and the user said before a turn."""
     lines: list[str] = []
     for exchange in exchanges:
         lines += _quote(f"{number} said: ", exchange.message.strip())

@@ -1,9 +1,9 @@
-"""``--intercode-resume``: results that a file holds already are reported, and not run again.
+"""``--intercode-resume``: reports results that a file already holds, instead of running again.
 
-A result is taken if nothing that it depends on has changed: the task, the agent and its arguments,
-the profile, and what the sandbox is made of. That of a project test is taken if its code, its
-parameters and what it copies are as they were, and all of its runs are there. Only reads the file;
-the reporter appends to it.
+A result is reused if nothing that it depends on has changed: the task, the agent and its arguments,
+the profile, and what the sandbox is made of. The result of a project test is reused if its code,
+its parameters and what it copies are unchanged, and the file has all of its runs. This module only
+reads the file; the reporter appends to it.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ __all__ = ["Resumed", "resumed_of"]
 
 _RESUMED = pytest.StashKey["Resumed"]()
 _RECORDS = pytest.StashKey[tuple[EpisodeRecord, ...]]()
-_RUN_NUMBER = re.compile(r" #([0-9]+)$")  # of a run in its test, from 2
+_RUN_NUMBER = re.compile(r" #([0-9]+)$")  # the number of a run in its test, from 2
 
 
 def resumed_of(config: pytest.Config) -> Resumed | None:
-    """Return what this run takes from an earlier part of it; None where it starts fresh."""
+    """Return what this run reuses from an earlier part of it; None if it starts fresh."""
     return config.stash.get(_RESUMED, None)
 
 
 class _Key(NamedTuple):
-    """What an item and its record have in common.
+    """Identifies an item and its record.
 
-    An agent is called otherwise, and the ids of its items are others, where the run has got or lost
-    other agents since.
+    It has neither the label of an agent nor the ids of items, because these change when other
+    agents are added to the run or removed from it.
     """
 
     function: str
@@ -58,7 +58,7 @@ class _Key(NamedTuple):
 
 
 class Resumed:
-    """The results of a run that was begun before; also a pytest plugin.
+    """The results of an earlier part of a run; also a pytest plugin.
 
     Args:
         run: the run that resumes it.
@@ -100,15 +100,15 @@ class Resumed:
 
     @property
     def count(self) -> int:
-        """How many results there are."""
+        """How many episodes can be reused."""
         return sum(map(len, self._tests.values()))
 
     def has_result(self, item: pytest.Item) -> bool:
-        """Whether an item need not be run, as its result is there."""
+        """Whether an item need not run, because it already has a result."""
         return bool(self._records_of(item))
 
     def _records_of(self, item: pytest.Item) -> tuple[EpisodeRecord, ...]:
-        """Return the result that an item need not be run for: its episodes; none to run it."""
+        """Return the episodes of an item's earlier result; none if the item has to run."""
         if _RECORDS not in item.stash:
             item.stash[_RECORDS] = self._test_records(item) or self._task_records(item)
         return item.stash[_RECORDS]
@@ -123,16 +123,16 @@ class Resumed:
             try:
                 with closing(composition.environment(spec_of(item, task))) as environment:
                     identity = sandbox_of(environment, task, composition.provider)
-            except Exception:  # of a hook, an environment or an image: the item says so as it runs
+            except Exception:  # of a hook, an environment or an image: the item itself reports it
                 return ()
             if identity != (records[0].sandbox, records[0].image):
                 return ()
         return records
 
     def _unchanged_records(self, item: pytest.Item) -> tuple[EpisodeRecord, ...]:
-        """Return the result of a task's item, if all but the sandbox is as it was."""
+        """Return the result of a task's item, if nothing except maybe the sandbox has changed."""
         task, agent = task_of(item), agent_of(item)
-        # A test of the user's own may ask more than that the task be solved.
+        # A user's own test may require more than a solved task.
         if task is None or agent is None or is_own_test(item):
             return ()
         key = self._key(
@@ -145,7 +145,7 @@ class Resumed:
         return ()
 
     def _test_records(self, item: pytest.Item) -> tuple[EpisodeRecord, ...]:
-        """Return the result of a project test, if it still holds; note why it does not."""
+        """Return the result of a project test, if it still holds; otherwise note why not."""
         cell = cell_of(item)
         if cell is None:
             return ()
@@ -166,7 +166,7 @@ class Resumed:
     def _reason_to_run(
         self, item: pytest.Item, cell: ProjectCell, records: Sequence[EpisodeRecord]
     ) -> str:
-        """Return why a project test is run though its result is there; empty where it holds."""
+        """Return why a project test runs although it has a result; empty if the result holds."""
         for record in records:
             if reason := explain_changes(item, cell, record.test_digest):
                 return reason
@@ -179,10 +179,10 @@ class Resumed:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Report what is there first, so that all other items may run concurrently."""
+        """Report existing results first, so that all other items may run concurrently."""
         from pytest_intercode.plugin.xdist import is_worker
 
-        if not is_worker(self._run.config):  # all of them have to agree on the order
+        if not is_worker(self._run.config):  # all workers have to agree on the order
             items.sort(key=lambda item: not self._unchanged_records(item))
 
     @pytest.hookimpl(tryfirst=True)
@@ -200,10 +200,10 @@ class Resumed:
     def _make_reports(
         self, item: pytest.Item, records: Sequence[EpisodeRecord]
     ) -> Iterable[pytest.TestReport]:
-        """Make the reports of an item that is not run, as pytest makes those of one that is."""
+        """Make the reports of an item that does not run, as pytest does for one that runs."""
         if is_own_test(item):
             expect_failure(item, self._run, records[0])
-        # It knows which marks hold, and what they make of a report.
+        # This plugin knows which marks apply, and how they change a report.
         skipping = item.config.pluginmanager.get_plugin("skipping")
         phases: dict[Literal["setup", "call", "teardown"], Callable[[], None]] = {
             "setup": lambda: skipping and skipping.pytest_runtest_setup(item),
@@ -224,7 +224,7 @@ def _repeat_result(item: pytest.Item, records: Sequence[EpisodeRecord]) -> None:
     """Pass or fail as an item did before.
 
     Raises:
-        Failed: it failed.
+        Failed: the item failed before.
     """
     for record in records:
         keep_episode(item, record)
@@ -240,9 +240,9 @@ def _repeat_result(item: pytest.Item, records: Sequence[EpisodeRecord]) -> None:
 
 
 def _are_whole(records: Sequence[EpisodeRecord]) -> bool:
-    """Whether records are all of an item's, and say something of its agent.
+    """Whether records are complete for an item, and say something about its agent.
 
-    A run that was killed may have written the first run of a test, and not the second.
+    A killed run of pytest may have written the first run of a test but not the second.
     """
     if not all(record.graded for record in records):
         return False

@@ -1,8 +1,8 @@
-"""One run in one pytest process: what its parts are, and pytest's hooks.
+"""One run in one pytest process: its parts, and pytest's hooks.
 
-Made when an option, a suite file or a fixture first asks for it. What rollouts are made of is in
-:mod:`pytest_intercode.plugin.composition`, and what a run does otherwise is in plugins of its own,
-which :mod:`pytest_intercode.plugin.startup` registers.
+A run is made when an option, a suite file or a fixture first needs it.
+:mod:`pytest_intercode.plugin.composition` composes its rollouts. Everything else that a run does is
+in further plugins, which :mod:`pytest_intercode.plugin.startup` registers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SUITE_TASKS = pytest.StashKey[Sequence[Task]]()
 """The tasks of a suite, on its collector."""
 
 _RUN = pytest.StashKey["Run"]()
-_END_PROBLEM = "intercode_end_problem"  # in what an xdist worker sends at its end
+_END_PROBLEM = "intercode_end_problem"  # a key of what an xdist worker sends at its end
 _SPEC = pytest.StashKey[RolloutSpec]()
 
 
@@ -77,9 +77,9 @@ class Run:
 
     Attributes:
         config: pytest's.
-        composition: what rollouts are made of.
-        tasks: the tasks.
-        workers: what the processes of the run share, its budget among it.
+        composition: composes the rollouts.
+        tasks: selects the tasks.
+        workers: what the processes of the run share, including its budget.
         progress: how far the run is.
     """
 
@@ -155,36 +155,36 @@ class Run:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
-        """Escape what a warning says, which may be an agent's words and have keys in it."""
+        """Escape the text of a warning, which may come from an agent and contain keys."""
         text = str(warning_message.message)
         escaped = escape_for_terminal(key_masks_of(self.config).text(text))
         if escaped != text:
             warning_message.message = escaped
-        # Code that an agent compiles is in files by names of its own, as are its classes.
+        # An agent chooses the file names and class names of the code that it compiles.
         warning_message.filename = one_line(warning_message.filename)
         if one_line(warning_message.category.__name__) != warning_message.category.__name__:
             warning_message.category = UserWarning
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """End them in an xdist worker while its controller still listens to it."""
+        """End what an xdist worker has started while its controller still listens to it."""
         if is_worker(self.config) and (problem := self._end()):
             vars(self.config)["workeroutput"][_END_PROBLEM] = f"{problem} ({self.workers.name})"
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take what failed at the end of an xdist worker."""
+        """Take the error with which an xdist worker ended, if any."""
         problem = getattr(node, "workeroutput", {}).get(_END_PROBLEM)
         self._end_problems += [problem] if problem else []
 
     def pytest_unconfigure(self) -> None:
-        """End every sandbox and what the agents hold open, however the run ended."""
+        """End all sandboxes, and close what the agents hold open, however the run ended."""
         problem = self._end()
         if problems := [*self._end_problems, *([problem] if problem else [])]:
             raise pytest.UsageError(*problems)
 
     def _end(self) -> str:
-        """End them, the first time; return what a backend of another package raised then."""
+        """End them, on the first call; return the error that a third-party backend raised."""
         try:
             self._stack.close()
         except IntercodeError as error:
@@ -193,7 +193,7 @@ class Run:
 
 
 def _golds_file(config: pytest.Config) -> Path | None:
-    """Return where it is kept what golds left; in pytest's cache, if it can be written."""
+    """Return the file for what golds left, in pytest's cache; None if that cannot be written."""
     cache: pytest.Cache | None = getattr(config, "cache", None)
     try:
         return None if cache is None else cache.mkdir("intercode") / "golds"
@@ -224,7 +224,7 @@ def agent_choices(config: pytest.Config) -> tuple[AgentChoice, ...]:
 
 
 def agent_of(item: pytest.Item) -> AgentChoice | None:
-    """Return the agent of an item; None where a fixture or hook of the user's makes it.
+    """Return the agent of an item; None where a user's fixture or hook makes it.
 
     Raises:
         ConfigurationError: an option is wrong.
@@ -232,7 +232,7 @@ def agent_of(item: pytest.Item) -> AgentChoice | None:
     callspec = getattr(item, "callspec", None)
     parameters = callspec.params if callspec is not None else {}
     agent = parameters.get("intercode_agent")
-    if agent is None:  # that of a project test is a part of its cell
+    if agent is None:  # the agent of a project test is a part of its cell
         agent = getattr(parameters.get("intercode_project"), "agent", None)
     if isinstance(agent, AgentChoice):
         return agent
@@ -241,15 +241,15 @@ def agent_of(item: pytest.Item) -> AgentChoice | None:
 
 
 def is_own_test(item: pytest.Item) -> bool:
-    """Whether an item is a test function of the user's own, and not a task of a suite."""
+    """Whether an item is a user's own test function, and not a task of a suite."""
     module = item.getparent(pytest.Module)
     return module is None or SUITE_TASKS not in module.stash
 
 
 def forget_spec(item: pytest.Item) -> None:
-    """Forget what an item's last rollout was to do: pytest keeps items to the end of a run.
+    """Forget the spec of an item's last rollout, as pytest keeps items until the end of a run.
 
-    A project test makes its tasks itself, and they are needed no more.
+    A project test makes its tasks itself, and they are no longer needed.
     """
     if _SPEC in item.stash:
         del item.stash[_SPEC]
@@ -258,7 +258,7 @@ def forget_spec(item: pytest.Item) -> None:
 def task_of(item: pytest.Item) -> Task | None:
     """Return the task of an item, or None for an item that is not ours.
 
-    It is the one that its rollout was begun with, which a fixture of the user's may have made.
+    If its rollout has begun, it is the task of the rollout, which a user's fixture may have made.
     """
     if _SPEC in item.stash:
         return item.stash[_SPEC].task

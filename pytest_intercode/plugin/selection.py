@@ -39,7 +39,7 @@ TASK_ARGUMENTS = {
     "repeat": "how often each task is tried",
     "pass_rate": "the share of the tries that has to pass, such as 0.8",
 }
-"""What a mark may say of the tasks that a test is run with, and what it means."""
+"""The arguments of a mark that select the tasks of a test, and their meanings."""
 
 
 class Selection:
@@ -50,8 +50,8 @@ class Selection:
         modify: edits a list of tasks in place (``pytest_intercode_modify_tasks``).
 
     Attributes:
-        whole_suites: the suites and datasets that the settings name are run; else only the tasks of
-            them that were asked for by their ids.
+        whole_suites: whether all of the suites and datasets that the settings name is run;
+            otherwise only the tasks that were selected by their ids.
     """
 
     def __init__(self, settings: Settings, modify: Callable[[list[Task]], None]) -> None:
@@ -59,12 +59,12 @@ class Selection:
         self._modify = modify
         self.whole_suites = True
         self._pasted: dict[str, set[str] | None] = {}
-        # The labels of the agents that a pasted try is asked for with; empty for all of them.
+        # The labels of the agents that play a pasted try; an empty label stands for all of them.
         self._pasted_labels: dict[tuple[str, str, int], set[str]] = {}
         self._suites: dict[str, list[Task]] | None = None
 
     def paste(self, env: str, task_id: str | None) -> None:
-        """Ask for one task by its id, or for the whole suite of an environment."""
+        """Select one task by its id, or the whole suite of an environment."""
         if task_id is None:
             self._pasted[env] = None
         elif (ids := self._pasted.setdefault(env, set())) is not None:
@@ -74,7 +74,7 @@ class Selection:
         """Return the selected tasks of bundled suites and datasets, by environment.
 
         Raises:
-            ConfigurationError: a suite or dataset is not there, or wrong.
+            ConfigurationError: a suite or dataset does not exist, or is wrong.
         """
         if self._suites is None:
             self._suites = self._select()
@@ -95,7 +95,7 @@ class Selection:
                 first = first_tasks.setdefault((task.env, task.id, task.repeat), task)
                 if first is task:
                     tasks_by_env.setdefault(task.env, []).append(task)
-                elif first.source != task.source:  # else: a dataset and a part of it
+                elif first.source != task.source:  # otherwise: a dataset and a part of it
                     raise ConfigurationError(
                         f"{option}: the id {task.id!r} is used twice, at {first.source} and at "
                         f"{task.source}"
@@ -150,7 +150,7 @@ class Selection:
         ]
 
     def is_played(self, task: Task, agent: AgentChoice) -> bool:
-        """Whether an agent plays a task of a bundled suite: its pasted id may name another one."""
+        """Whether an agent plays a task of a bundled suite; a pasted id may name another agent."""
         labels = self._pasted_labels.get((task.env, task.id, task.repeat))
         return labels is None or not labels.isdisjoint(("", agent.label))
 
@@ -159,7 +159,7 @@ class Selection:
 
         Args:
             env: the environment.
-            option: what named it, for messages, where that is not the option.
+            option: where it was named, for messages; by default, the option.
         """
         return self.finish(bundled_tasks(env, option or f"--intercode-env={env}"))
 
@@ -168,8 +168,8 @@ class Selection:
 
         Args:
             name: the name or path.
-            folder: where a relative path starts, where that is not the folder of datasets.
-            option: as of :meth:`suite`.
+            folder: where a relative path starts; by default, the folder of datasets.
+            option: as for :meth:`suite`.
         """
         start = folder or self.settings.dataset_folder
         option, env = option or f"--intercode-dataset={name}", self._only_environment
@@ -211,7 +211,7 @@ class Selection:
         return [item_task for task in part_tasks for item_task in self._repeat(task)]
 
     def _repeat(self, task: Task) -> list[Task]:
-        """Return the tries at a task, which know how many they are and what is asked of them."""
+        """Return the tries at a task, each with the number of tries and the pass rate."""
         tries = self.settings.tries_at(task.tries)
         rate = self.settings.pass_rate_of(task.pass_rate)
         count = tries if tries > 1 else None
@@ -232,14 +232,14 @@ class Selection:
     def _repeat_marked(
         self, location: str, tasks: Iterable[Task], arguments: Mapping[str, Any]
     ) -> list[Task]:
-        """Return the tries at tasks as a mark asks for them.
+        """Return the tries at tasks that a mark asks for.
 
         Raises:
-            ConfigurationError: the number of tries or the rate is not one.
+            ConfigurationError: the number of tries or the rate is not valid.
         """
         marked_tasks = []
         for task in tasks:
-            if task.repeat == 1:  # it stands for all
+            if task.repeat == 1:  # the first try stands for all
                 tries, rate = self.settings.repetition(
                     f"{location}: @pytest.mark.intercode",
                     arguments,
@@ -253,7 +253,7 @@ class Selection:
         """Return the tasks that a user's ``@pytest.mark.intercode(...)`` asks for.
 
         Raises:
-            ConfigurationError: the mark names something that is not there.
+            ConfigurationError: the mark names something that does not exist.
         """
         for name in arguments:
             if name not in TASK_ARGUMENTS:
@@ -306,8 +306,9 @@ def split_by_time(
 ) -> list[list[Task]]:
     """Split a suite into parts that take the same time: longest first, to the least loaded part.
 
-    The same in every process: it depends on its arguments alone. A task that has no time takes the
-    median of those that have, of this suite if there are any. Each part keeps the suite's order.
+    The result depends only on the arguments, so it is the same in every process. A task without a
+    known time counts as the median of the known ones, of this suite if it has any. Each part keeps
+    the suite's order.
     """
     task_durations = [durations.get((task.env, task.suite_name, task.id)) for task in tasks]
     known_durations = (
@@ -317,7 +318,7 @@ def split_by_time(
     )
     usual = median(known_durations)
     seconds = [usual if duration is None else duration for duration in task_durations]
-    # Suites of a single task are not all to be in the first part.
+    # Otherwise, suites of a single task would all be in the first part.
     name = f"{tasks[0].env} {tasks[0].suite_name}" if tasks else ""
     first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % parts
     loads = [0.0] * parts
@@ -337,7 +338,7 @@ def split_by_time(
 
 
 def _texts_of(location: str, name: str, value: Any) -> set[str]:
-    """Return what an argument of a mark lists, which may be one text."""
+    """Return the texts of a mark's argument, which may be one text or a list."""
     texts = [value] if isinstance(value, str) else value
     is_collection = isinstance(texts, (list, tuple, set, frozenset))
     if is_collection and all(isinstance(text, str) for text in texts):

@@ -45,8 +45,8 @@ class Settings(Options):
     Attributes:
         agent_folder: where relative paths and modules of the agent are looked for.
         dataset_folder: where relative paths of datasets start.
-        repeat_forced: the number of tries is given on the command line.
-        pass_rate_forced: the pass rate is.
+        repeat_forced: whether the number of tries is given on the command line.
+        pass_rate_forced: whether the pass rate is given there.
     """
 
     agent_folder: Path
@@ -68,7 +68,7 @@ class Settings(Options):
             f"{name}_forced": on_command_line(config, name) for name in ("repeat", "pass_rate")
         }
         settings = cls(read_options(config) | folders | forced)
-        # What is wrong is reported now.
+        # Computed now, so that mistakes are reported early.
         _ = settings.agents, settings.gateway, settings.durations, settings.data
         config.stash[_SETTINGS] = settings
         return settings
@@ -133,7 +133,7 @@ class Settings(Options):
         )
 
     def _given_keys(self) -> Iterator[str]:
-        """Yield what agents and their tasks are given, and is kept out of all that a run writes."""
+        """Yield keys that agents and tasks are given, which are kept out of what a run writes."""
         for name in self.pass_env:
             value = os.environ.get(name, "")
             if len(value) >= MIN_SECRET and not value.startswith(("/", ".")):
@@ -146,7 +146,7 @@ class Settings(Options):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The keys that are kept out of all that a run writes; no others than this run knows."""
+        """The keys that this run knows, which are kept out of all that it writes."""
         return (*self.gateway.secrets, *self.gateway.hidden)
 
     @property
@@ -168,24 +168,24 @@ class Settings(Options):
 
     @property
     def checked_sandbox_options(self) -> dict[str, str]:
-        """By the fields of ``sandbox`` that are checked before a run, the options of these."""
+        """The options for those fields of ``sandbox`` that are checked before a run, by field."""
         options: list[Option[Any]] = [
             *(Options.runtime, Options.rootfs, Options.docker_hosts, Options.platform),
             *(Options.kube_context, Options.kube_namespace, Options.kube_pull_secrets),
             Options.kube_nodes,
         ]
-        if not self.cluster:  # whose nodes ask it
+        if not self.cluster:  # otherwise its nodes use the registry
             options.append(Options.registry)
         return {option.attribute: f"--intercode-{option.name}" for option in options}
 
     @property
     def outputs(self) -> tuple[Path, ...]:
-        """What the run writes, and no agent of a project test is shown."""
+        """The files that the run writes, which are hidden from the agents of project tests."""
         outputs = (self.results, self.predictions, self.html, self.gateway_record, self.otel)
         paths = [path for path in outputs if isinstance(path, Path)]
         if self.results is not None:
             paths.append(statistics_path(self.results))
-        for path in tuple(paths):  # what was there before is kept under such names
+        for path in tuple(paths):  # earlier files are kept under such names
             paths += path.parent.glob(f"{glob.escape(path.name)}.*")
         return tuple(paths)
 
@@ -197,10 +197,10 @@ class Settings(Options):
     def tries_at(self, own: int | None) -> int:
         """Return how many tries a task gets.
 
-        The command line comes first, then what its mark or its suite says, then the ini value.
+        The command line comes first, then its mark or its suite, then the ini value.
 
         Args:
-            own: what its mark or its suite says; None for nothing.
+            own: the number from its mark or its suite; None for none.
         """
         return self.repeat if self.audit or self.repeat_forced or own is None else own
 
@@ -208,7 +208,7 @@ class Settings(Options):
         """Return the share of a task's tries that must be solved; None where each counts alone.
 
         Args:
-            own: what its mark or its suite says; None for nothing.
+            own: the share from its mark or its suite; None for none.
         """
         if self.audit:
             return None
@@ -227,11 +227,11 @@ class Settings(Options):
         Args:
             mark: the mark, for messages.
             arguments: the mark's arguments; ``repeat`` and ``pass_rate`` count.
-            own_tries: what its suite says where the mark does not.
-            own_rate: likewise.
+            own_tries: the number of tries from its suite, if the mark gives none.
+            own_rate: the share from its suite, likewise.
 
         Raises:
-            ConfigurationError: an argument is not such a number.
+            ConfigurationError: an argument is not a valid number.
         """
         check_repetition(mark, arguments.get("repeat"), arguments.get("pass_rate"))
         tries = self.tries_at(arguments.get("repeat", own_tries))
@@ -273,7 +273,7 @@ class Settings(Options):
         )
 
     def shard_record(self, items: int | None) -> ShardRecord | None:
-        """Return what records say of the part of the run that is run here; None for no parts.
+        """Return what records say about this part of the run; None if it is not divided.
 
         Args:
             items: how many items the part has, if that is known.
@@ -281,7 +281,7 @@ class Settings(Options):
         if self.shard is None:
             return None
         values = vars(self) | {
-            # Records name their agents; which others play each task, they do not say.
+            # A record names its own agent, but not the other agents that play the task.
             "requested_agents": [choice.label for choice in self.agents[1:] and self.agents],
             "requested_environments": self.environments,
             "datasets": [Path(name).name for name in self.datasets],

@@ -1,7 +1,7 @@
-"""What a run needs before its first item: the place that composes its plugins and its executor.
+"""The start of a run, before its first item: composes its plugins and its executor.
 
-Options are checked, what they name is opened, and what else the run does (resuming, running
-concurrently, gating, reporting) is registered as plugins of its own.
+It checks the options, opens the files that they name, and registers further plugins for resuming,
+running concurrently, gating and reporting.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def start(config: pytest.Config) -> None:
     if run.settings.plan:
         from pytest_intercode.plugin.plan import Plan
 
-        config.option.dist = "no"  # there is nothing for xdist to share out
+        config.option.dist = "no"  # there is nothing for xdist to distribute
         register(Plan(run), "intercode-plan")
 
 
@@ -82,7 +82,7 @@ class Startup:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Read everything that the command line names, so that mistakes end the run at once."""
+        """Read everything that the command line names, so that mistakes end the run early."""
         run = self._run
         if not HAS_SANDBOXES:  # other tests may run; ours are refused once they are collected
             return
@@ -98,7 +98,7 @@ class Startup:
             raise pytest.UsageError(escape_for_terminal(str(error))) from None
 
     def pytest_report_header(self) -> list[str]:
-        """Say what is run."""
+        """Describe the run."""
         if not HAS_SANDBOXES:
             return []
         run, settings = self._run, self._run.settings
@@ -131,7 +131,7 @@ class Startup:
         resumed = resumed_of(run.config)
         if resumed is not None:
             words.append(f"resuming {resumed.count} episodes of {settings.results}")
-        if not settings.plan:  # which needs neither sandboxes nor the agent
+        if not settings.plan:  # a plan needs neither sandboxes nor the agent
             words.append(f"sandbox {run.composition.provider.choice}")
         lines = [one_line(f"intercode: {', '.join(words)}")]
         lines += [one_line(f"intercode: {note}") for note in self._notes]
@@ -139,7 +139,7 @@ class Startup:
             lines += [one_line(f"intercode: {place}") for place in _describe_places(run)]
         if not is_distributed(run.config):
             return lines
-        # Nothing else is collected here.
+        # The controller knows no other tasks, as it collects nothing.
         tasks = [task for suite in run.tasks.bundled().values() for task in suite]
         lines += [*self._describe_hosts(tasks), *self._describe_users(tasks)]
         if self._suites_in_order():
@@ -153,9 +153,9 @@ class Startup:
         return lines
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Refuse tasks that the agent cannot play at all, once for all of them."""
+        """Refuse tasks that the agent cannot play at all, with one error for all of them."""
         settings, config = self._run.settings, session.config
-        # A worker's error would be a crash for the controller.
+        # The controller would report a worker's error as a crash.
         if is_worker(config) or _runs_nothing(self._run):
             return
         if any(map(task_of, session.items)):
@@ -200,7 +200,7 @@ class Startup:
             self._run.composition.users.check(task)
 
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
-        """Say what suites may reach, and where ``--intercode-concurrency`` does not hold."""
+        """Describe suites' hosts and users, and where ``--intercode-concurrency`` has no effect."""
         tasks = [task for task in map(task_of, items) if task is not None]
         lines = [*self._describe_hosts(tasks), *self._describe_users(tasks)]
         if self._run.settings.concurrency > 1 and any(map(in_order, items)):
@@ -210,7 +210,7 @@ class Startup:
     def _describe_hosts(self, tasks: Iterable[Task]) -> list[str]:
         """Return a line with the hosts that suites ask for, most tasks first; or none."""
         counts = Counter(host for task in tasks for host in requested_hosts(task))
-        for host in self._run.settings.allow_host:  # the user's own, which the header has
+        for host in self._run.settings.allow_host:  # given by the user, and shown in the header
             counts.pop(host, None)
         if not counts:
             return []
@@ -233,7 +233,7 @@ class Startup:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        """Keep what depends on its order in one worker; give the others as much as they can run."""
+        """Keep suites that depend on order in one worker, or fill the workers' queues."""
         if config.getvalue("dist") != "load":
             return None
         if suites := self._suites_in_order():
@@ -253,12 +253,12 @@ class Startup:
 
 
 def _runs_nothing(run: Run) -> bool:
-    """Whether items are collected, and nothing more."""
+    """Whether items are only collected."""
     return bool(run.config.option.collectonly or run.settings.plan)
 
 
 def _check(run: Run) -> None:
-    """Refuse what cannot be kept, before anything is written."""
+    """Refuse options that cannot be honoured, before anything is written."""
     settings = run.settings
     if settings.cluster:
         from pytest_intercode.plugin.cluster import check_cluster
@@ -291,7 +291,7 @@ def _describe_agents(agents: Sequence[AgentChoice]) -> str:
 
 
 def _describe_places(run: Run) -> list[str]:
-    """Return where agents run that act in the sandbox by a protocol, a line each."""
+    """Return a line for each agent that acts in the sandbox by a protocol: where it runs."""
     factories = [run.composition.factory(agent) for agent in run.settings.agents]
     return [f"agent {factory.name} runs {factory.place}" for factory in factories if factory.place]
 
@@ -345,7 +345,7 @@ def _check_agent(factory: AgentFactory, settings: Settings, config: pytest.Confi
     if factory.priced is False and (settings.budget.cost or settings.run_limits.cost):
         option = "max-cost" if settings.budget.cost else "run-max-cost"
         remedy = "--intercode-agent-arg input_price=... and output_price=... (per million tokens)"
-        if settings.gateway.programs or factory.scratch:  # an installed one always goes through it
+        if settings.gateway.programs or factory.scratch:  # an installed agent always uses it
             remedy = "--intercode-gateway-price MODEL=INPUT/OUTPUT (per million tokens)"
         raise ConfigurationError(
             f"--intercode-{option}: the agent {factory.name} knows no prices, so money cannot "
@@ -376,17 +376,17 @@ def _check_environments(factory: AgentFactory, items: Sequence[pytest.Item]) -> 
 
 
 def _resume(run: Run) -> None:
-    """Take over what the results file holds of the run, if it is to go on."""
+    """Reuse the results that the results file holds of the run, if it is resumed."""
     settings = run.settings
     if settings.resume and settings.results is not None and settings.results.exists():
-        # The reporter reports a truncated last line, and repairs it; it may be writing by now.
+        # No warning: the reporter, which may be writing already, reports a truncated last line.
         records = read_records(settings.results, warn=lambda line: None)
         if records:
             run.config.pluginmanager.register(Resumed(run, records), "intercode-resumed")
 
 
 def _choose_execution(run: Run) -> None:
-    """Let rollouts run concurrently, if that is asked for and this process runs any."""
+    """Let rollouts run concurrently, if that is requested and this process runs any."""
     if run.settings.cluster:
         from pytest_intercode.plugin.cluster import ClusterExecution
 
@@ -404,7 +404,7 @@ def _choose_execution(run: Run) -> None:
 
 
 def _open_reports(run: Run) -> None:
-    """Open what is written to, and set up the gate, in the process where reports arrive."""
+    """Open the output files, and set up the gate, in the process where reports arrive."""
     settings = run.settings
     if is_worker(run.config):
         return
@@ -418,5 +418,5 @@ def _open_reports(run: Run) -> None:
         if settings.baseline or settings.fail_under:
             gate = Gate(run.baseline, settings.requested_gate, settings.fail_under, reporter.tries)
             run.config.pluginmanager.register(gate, "intercode-gate")
-    if settings.html:  # before models are paid for it; after the file of results has its owner
+    if settings.html:  # before models cost money, but after the results file is locked
         check_writable(settings.html, option="--intercode-html")

@@ -44,7 +44,7 @@ _MAX_AGENT_LENGTH = 60  # characters
 def warn_of_limits(
     terminal: pytest.TerminalReporter, settings: Settings, tries: Sequence[EpisodeRecord]
 ) -> None:
-    """Warn of limits that had no effect, as the agent reported nothing that they limit."""
+    """Warn of limits that had no effect, because the agent did not report what they limit."""
     budget, limits = settings.budget, settings.run_limits
     for limit, measure, option in (
         (budget.tokens, "tokens", "max-tokens"),
@@ -63,7 +63,7 @@ def warn_of_limits(
 def write_step_summary(
     terminal: pytest.TerminalReporter, name: str, tries: list[EpisodeRecord], gate: Gate | None
 ) -> None:
-    """Add the table to the summary of GitHub's job, where the run is a step of one."""
+    """Add the table to the summary of a GitHub job, if the run is a step of one."""
     target = os.environ.get(_STEP_SUMMARY)
     if not target:
         return
@@ -101,10 +101,10 @@ def write_statistics(
 
 
 class Ending:
-    """What pytest itself says of a run; a plugin where all reports arrive.
+    """pytest's own result of a run; a plugin where all reports arrive.
 
     Attributes:
-        failures: node ids of what failed for another reason than the outcome of its episode.
+        failures: node ids of failures whose reason is not the outcome of their episode.
     """
 
     def __init__(self) -> None:
@@ -113,11 +113,11 @@ class Ending:
 
     @property
     def exit_status(self) -> int:
-        """What pytest ends with, known at the end: plugins, such as the gate, set it late."""
+        """The exit status of pytest; known only at the end, as plugins such as the gate set it."""
         return int(self._session.exitstatus) if self._session is not None else 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note what failed without an episode that is the reason."""
+        """Note a failure whose reason is not an episode."""
         if report.failed and not hasattr(report, "wasxfail"):
             record = reported_episode(report)
             if record is None or record.succeeded:
@@ -134,12 +134,12 @@ class Ending:
 
 
 def conclude_run(tries: Sequence[EpisodeRecord], gate: Gate | None, ending: Ending) -> Conclusion:
-    """Return whether a run passed: never another verdict than that of its exit status.
+    """Return whether a run passed; the verdict never contradicts the exit status.
 
     Args:
         tries: the run's tries.
-        gate: its judgements, if it has a gate.
-        ending: what pytest says of it.
+        gate: the run's gate, if it has one.
+        ending: pytest's own result of the run.
     """
     exit_status = ending.exit_status
     if gate is not None:
@@ -176,14 +176,14 @@ def write_page(
 ) -> bool:
     """Write the page of ``--intercode-html``; return whether there is one.
 
-    A run is worth a page also when its baseline cannot be read any more.
+    The page is written even if the baseline can no longer be read.
 
     Args:
-        terminal: pytest's, for what to report.
+        terminal: pytest's, for messages.
         settings: the run's.
         results: the results file.
-        name: what the run is called.
-        gate: its judgements are on the page.
+        name: the name of the run.
+        gate: the gate, whose judgements are on the page.
         conclusion: whether the run passed.
     """
     from pytest_intercode.page import write
@@ -217,10 +217,10 @@ def write_page(
 
 
 def name_run(agents: Sequence[str], suites: Iterable[str]) -> str:
-    """Return what a run is called that nobody named: its agents and suites, in a few words.
+    """Return a name for a run that has none: its agents and suites, in a few words.
 
     Args:
-        agents: the agents as the user named them; of a command line its program is taken.
+        agents: the agents as the user named them; a command line is shortened to its program.
         suites: the suites of its tasks, with repetitions.
     """
     agents_text = _join_few([_shorten(agent) for agent in agents] or ["pytest-intercode"], "agents")

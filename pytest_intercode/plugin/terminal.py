@@ -1,7 +1,7 @@
-"""Lends the user's terminal to an agent that talks to them, and takes it back as it was.
+"""Lends the terminal to an agent that talks to the user, and restores it afterwards.
 
-Imported only for such an agent. pytest captures the streams of what it runs, the standard input
-included; while an episode is played they are the user's.
+Imported only for such an agent. pytest captures the standard streams of tests, input included;
+during an episode they are connected to the user's terminal instead.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def lent_terminal(config: pytest.Config, action_timeout: float) -> Iterator[Call
         action_timeout: seconds that an action of the agent may take.
 
     Returns:
-        What writes a line to the terminal.
+        A function that writes a line to the terminal.
     """
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     streams: Any = config.pluginmanager.get_plugin("intercode-streams")
@@ -78,7 +78,7 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 def _write_line(line: str) -> None:
-    """Write a line to the terminal, escaped: an agent's text may not drive it."""
+    """Write a line to the terminal, escaped: an agent's text must not control it."""
     if sys.__stdout__ is not None:
         sys.__stdout__.write(f"{escape_for_terminal(line)}\n")
         sys.__stdout__.flush()
@@ -86,7 +86,7 @@ def _write_line(line: str) -> None:
 
 @contextlib.contextmanager
 def _suspend_capture(config: pytest.Config) -> Iterator[None]:
-    """Suspend all capturing, that of the standard input too."""
+    """Suspend all capturing, including that of the standard input."""
     manager: Any = config.pluginmanager.get_plugin("capturemanager")
     if manager is None:
         yield
@@ -98,8 +98,8 @@ def _suspend_capture(config: pytest.Config) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _restore_modes() -> Iterator[None]:
-    """Leave the terminal in the modes it was in, even if the agent does not put it right."""
-    import termios  # Windows has none, and loads this module
+    """Restore the terminal's modes at the end, even if the agent leaves them changed."""
+    import termios  # not at the top, as Windows loads this module and does not have it
 
     handle = sys.__stdin__.fileno() if sys.__stdin__ is not None else -1
     try:
@@ -116,9 +116,9 @@ def _restore_modes() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _single_interrupt_stops_action(action_timeout: float) -> Iterator[None]:
-    """Let one Ctrl-C pass while an action runs: users of a shell mean the action by it.
+    """Do not end the run at one Ctrl-C while an action runs: users of a shell mean the action.
 
-    At the prompt Ctrl-C is a key like others. A signal that comes then was sent by another
+    At the prompt, Ctrl-C is an ordinary key. A signal that arrives then was sent by another
     process, and ends the run.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -143,7 +143,7 @@ def _single_interrupt_stops_action(action_timeout: float) -> Iterator[None]:
 
 
 def _at_prompt() -> bool:
-    """Whether the line editor reads keys; the terminal then makes no signals of them."""
+    """Whether the line editor is reading keys; the terminal then makes no signals from them."""
     import termios
 
     try:

@@ -1,9 +1,9 @@
-"""pytest-timeout: the time of an item is up while pytest waits for its rollout.
+"""Support for pytest-timeout, for an item whose time is up while pytest waits for its rollout.
 
-The plugin would print the stacks of all threads, of which there are dozens, and by its method
-``thread`` end the process. While an item waits for its rollout, that one is cancelled instead,
-and the run goes on. What hangs elsewhere, in a test or a fixture of the user's, is left to the
-plugin.
+The plugin would print the stacks of all threads, of which there are dozens, and with its method
+``thread`` it would end the process. While an item waits for its rollout, the rollout is cancelled
+instead, and the run goes on. Code that hangs elsewhere, in a test or a fixture of the user, is left
+to the plugin.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def set_timer(item: pytest.Item, settings: Any) -> None:
 
 @contextlib.contextmanager
 def cancel_on_timeout(item: pytest.Item, handle: Handle, *, acting: bool) -> Iterator[None]:
-    """Cancel a rollout, which this context waits for, when the time of its item is up.
+    """Cancel a rollout that this context waits for when the time of its item is up.
 
     Args:
         item: the item.
         handle: its rollout.
-        acting: the agent acts, so that the episode has timed out; else its sandbox is awaited.
+        acting: whether the agent acts, so that the episode times out; else its sandbox is starting.
 
     Raises:
-        Failed: it was cancelled for that.
+        Failed: the rollout was cancelled for this reason.
     """
     timer = item.stash.get(_TIMER, None)
     if timer is None:
@@ -96,7 +96,7 @@ class _Timer:
 
     @contextlib.contextmanager
     def watch(self, cancel: Callable[[str], None]) -> Iterator[None]:
-        """Know how to end what pytest waits for."""
+        """Use ``cancel`` to end what pytest waits for in this context."""
         with self._lock:
             self._cancel = cancel
         try:
@@ -106,7 +106,7 @@ class _Timer:
                 self._cancel = None
 
     def stop(self) -> None:
-        """Stop it: the item is over, or a debugger was entered."""
+        """Stop the timer: the item is over, or a debugger was entered."""
         self._over.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -125,7 +125,7 @@ class _Timer:
         with self._lock:
             cancel = self._cancel
             if cancel is not None:
-                # Before the rollout is cancelled, as who waits for it asks for the message.
+                # Set before cancelling, because the thread that waits then reads the message.
                 self.message = f"Timeout (>{self.seconds}s) from pytest-timeout."
                 cancel(self.message)
         if cancel is not None and self._over.wait(_CANCEL_TIMEOUT):

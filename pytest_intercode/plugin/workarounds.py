@@ -1,4 +1,4 @@
-"""Workarounds, by private APIs, for what pytest and its plugins do or have no public way for."""
+"""Workarounds for pytest and its plugins that use private APIs, where no public way exists."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def escape_live_log(config: pytest.Config) -> None:
 
 
 class _Escaping(logging.Formatter):
-    """Formats a record as another formatter does, colours included, but for the record's texts."""
+    """Formats a record as another formatter does, colours included, but escapes its texts."""
 
     def __init__(self, formatter: logging.Formatter) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class _Escaping(logging.Formatter):
 
 
 def hide_ini_values(config: pytest.Config, names: Collection[str]) -> None:
-    """Have ``--help`` leave ini values out, which are read as before.
+    """Leave ini values out of ``--help``; they are still read.
 
     Args:
         config: pytest's.
@@ -73,7 +73,7 @@ def hide_ini_values(config: pytest.Config, names: Collection[str]) -> None:
 
 
 class _Shown(dict[str, Any]):
-    """A dictionary that has all keys, of which it names some only where one asks for all."""
+    """A dictionary with hidden keys, which look-ups find but iteration leaves out."""
 
     def __init__(self, values: Mapping[str, Any], hidden: Collection[str]) -> None:
         super().__init__(values)
@@ -89,7 +89,7 @@ def may_be_tried_again(item: pytest.Item) -> bool:
         return True
     config = item.config
     reruns: object = config.getoption("force_reruns", None) or config.getoption("reruns", None)
-    with contextlib.suppress(ValueError, KeyError):  # the plugin is not there
+    with contextlib.suppress(ValueError, KeyError):  # the plugin is not installed
         reruns = reruns or config.getini("reruns")
     return bool(reruns)
 
@@ -114,10 +114,10 @@ def log_level_held(config: pytest.Config) -> Iterator[None]:
 
 @contextlib.contextmanager
 def variables_kept_still() -> Iterator[None]:
-    """Keep pytest from removing the environment variable with the name of the present test.
+    """Keep pytest from removing the environment variable with the name of the current test.
 
-    It does so after each item; a thread that copies ``os.environ`` in that moment, as libraries
-    for HTTP do, gets a ``KeyError``. Setting a variable again does no harm.
+    pytest removes it after each item; a thread that copies ``os.environ`` at that moment, as HTTP
+    libraries do, gets a ``KeyError``. Setting the variable again does no harm.
     """
     update = getattr(runner, _CURRENT_TEST, None)
     if update is None:
@@ -136,8 +136,8 @@ def variables_kept_still() -> Iterator[None]:
 def show_root_fixtures(session: pytest.Session) -> None:
     """Let bundled suites see the fixtures of the root ``conftest.py``, in pytest 9.1.
 
-    All other versions give them to the whole session. 9.1 gives them to what is below the node of
-    the root folder, which bundled suites are not, as they have no file there.
+    All other versions give them to the whole session. 9.1 gives them only to nodes below that of
+    the root folder, where bundled suites are not, as they have no file there.
 
     Args:
         session: the session, before anything is collected.
@@ -150,14 +150,14 @@ def show_root_fixtures(session: pytest.Session) -> None:
 
 
 def written_ini_value(config: pytest.Config, name: str) -> object:
-    """Return an ini value as it is written, where pytest refuses it as it has another type.
+    """Return an ini value as it is written, for one whose type pytest refuses.
 
     Args:
         config: pytest's.
         name: the name of the ini value.
 
     Returns:
-        A text or what TOML has; None if pytest does not say.
+        A text, or a value of TOML; None if pytest does not provide it.
     """
     entries: Mapping[str, object] | None = getattr(config, "_inicfg", None)  # pytest 9
     if entries is None:

@@ -36,10 +36,10 @@ def is_distributed(config: pytest.Config) -> bool:
 
 
 def _find_shared(path: str | None) -> Path | None:
-    """Return a file of the controller's in a worker, if it names one.
+    """Return a file that the controller shares with this worker; None if it shares none.
 
     Raises:
-        UsageError: it is out of reach.
+        UsageError: the worker cannot access it.
     """
     if path is None:
         return None
@@ -52,17 +52,17 @@ def _find_shared(path: str | None) -> Path | None:
 
 
 class Workers:
-    """What the processes of a run share, the controller's and the workers' alike; also a plugin.
+    """What the processes of a run share, controller and workers alike; also a pytest plugin.
 
     Args:
-        config: pytest's; a worker's says where the shared files are.
+        config: pytest's; a worker's has the paths of the shared files.
         limits: what the run may use up, in all of its processes together.
 
     Attributes:
         processes: how many processes run episodes.
-        slots: a file by which they take turns to start sandboxes; None where there is but one.
+        slots: a file by which workers take turns to start sandboxes; None outside of workers.
         budget: what is left of the run's budget.
-        name: of this worker; empty in the controller, and without xdist.
+        name: the name of this worker; empty in the controller, and without xdist.
     """
 
     def __init__(self, config: pytest.Config, limits: RunLimits) -> None:
@@ -74,11 +74,11 @@ class Workers:
         self.name = str(worker_input.get("workerid", ""))
         self._number = int("".join(filter(str.isdigit, self.name)) or 0)
         self._private: PrivateFolder | None = None
-        self._shared: Path | None = None  # a folder in it
+        self._shared: Path | None = None  # a folder in _private
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Let a worker know the files, and how xdist shares out the items."""
+        """Tell a worker the shared files, and how xdist distributes the items."""
         node.workerinput["intercode_dist"] = node.config.getvalue("dist")
         node.workerinput["intercode_slots"] = self._share("slots")
         if self.budget.limits:
@@ -86,7 +86,7 @@ class Workers:
             node.workerinput["intercode_budget"] = (self.budget.began, path)
 
     def _share(self, name: str) -> str:
-        """Return the path of a file that the workers share; it goes with this process.
+        """Return the path of a file that the workers share; it is removed with this process.
 
         Raises:
             UsageError: there is no place for it.
@@ -99,7 +99,7 @@ class Workers:
         return str(path)
 
     def folder(self) -> Path:
-        """Return the folder that the processes of the run share; it goes with the controller.
+        """Return the folder that the processes of the run share; the controller removes it.
 
         Raises:
             SandboxError: there is no place for it.
@@ -114,7 +114,7 @@ class Workers:
     def divide(self, concurrency: int) -> int:
         """Return how many episodes this process may run at a time, at least one.
 
-        ``--intercode-concurrency`` is of the whole run: the workers share it out among themselves.
+        ``--intercode-concurrency`` applies to the whole run, so the workers divide it.
         """
         episodes, remainder = divmod(concurrency, self.processes)
         return max(1, episodes + (self._number % self.processes < remainder))
@@ -135,28 +135,28 @@ class Workers:
 def call_in_loop(config: pytest.Config, function: Callable[[], object]) -> None:
     """Have xdist's controller call a function in its main thread, which waits for its workers.
 
-    Nothing is called where xdist is not as it was in 3.8.
+    Does nothing if xdist's internals differ from those of 3.8.
     """
     session: Any = config.pluginmanager.get_plugin("dsession")
     queue: Any = getattr(session, "queue", None)
     if queue is not None:
-        session.worker_intercode_call = function  # how it names what it calls at an event
+        session.worker_intercode_call = function  # it calls "worker_" + the name of the event
         queue.put(("intercode_call", {}))
 
 
 def queued_items(
     config: pytest.Config, items: list[pytest.Item], *, only_own: bool = False
 ) -> list[pytest.Item]:
-    """Return what a worker was given to run after the present item, in order.
+    """Return the items that a worker has been given to run after the current one, in order.
 
-    xdist gives its plugins no more than the next item; the others are in the queue of the object
-    that runs the worker. Where that is not as it was in xdist 3.8, nothing is returned.
+    xdist tells its plugins only the next item; the others are in the queue of the object that runs
+    the worker. If that object differs from the one in xdist 3.8, nothing is returned.
 
     Args:
         config: pytest's.
         items: all items of the run.
-        only_own: only what will hardly be taken away again; ``--dist worksteal`` gives the second
-            half of a queue to another worker.
+        only_own: only items that are unlikely to be taken away again; ``--dist worksteal`` gives
+            the second half of a queue to another worker.
     """
     for plugin in config.pluginmanager.get_plugins():
         queue: Any = getattr(plugin, "torun", None)
@@ -171,9 +171,9 @@ def queued_items(
 
 
 def make_scheduler(config: pytest.Config, log: Any, concurrency: int) -> Any:
-    """Return xdist's own scheduler for ``--dist load``, made to keep the workers' queues filled.
+    """Return xdist's own scheduler for ``--dist load``, changed to keep workers' queues filled.
 
-    By itself it lets a worker with slow tests run down to two, one of which it runs.
+    Unchanged, it lets the queue of a worker with slow tests shrink to two, one of them running.
     """
     from xdist.scheduler import LoadScheduling  # type: ignore[import-untyped]
 
@@ -181,7 +181,7 @@ def make_scheduler(config: pytest.Config, log: Any, concurrency: int) -> Any:
         def check_schedule(self, node: Any, duration: float = 0) -> None:
             workers = max(1, len(self.node2pending))
             missing = 2 * -(-concurrency // workers) + 2 - len(self.node2pending[node])
-            # what is left is shared out, so that no worker is idle at the end
+            # divide the rest evenly, so that no worker is idle at the end
             fair = -(-len(self.pending) // workers)
             if missing > 0 and self.pending and not node.shutting_down:
                 self._send_tests(node, min(missing, fair))
@@ -191,9 +191,9 @@ def make_scheduler(config: pytest.Config, log: Any, concurrency: int) -> Any:
 
 
 def make_ordered_scheduler(config: pytest.Config, log: Any, suites: Iterable[str]) -> Any:
-    """Return xdist's scheduler of groups, made to keep each of these suites in one worker.
+    """Return xdist's scheduler of groups, changed to keep each of these suites in one worker.
 
-    There its items are run in their order. Others are shared out one by one.
+    That worker runs the suite's items in order. Other items are distributed one by one.
 
     Args:
         config: pytest's.
