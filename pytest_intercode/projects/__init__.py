@@ -1,1 +1,1 @@
-"""Tests of a repository's own: its copy, what an agent did there, and what a test asks of that."""
+"""Project tests: the copy of a repository, what an agent did in it, and questions about that."""

@@ -1,10 +1,10 @@
-"""Answers to what a test asks of a run, and what an assertion says that fails because of one.
+"""Answers to a test's questions about a run, and messages for assertions that fail because of one.
 
-``assert run.ran("uv add")`` is rewritten by pytest, which shows the value of ``run.ran(...)`` on
-one line, cut and escaped. An answer has more to say than that. So it notes where its truth was
-asked for last, and :func:`explain` gives an assertion that failed there a message of several lines.
-What decides ``and``, ``or``, ``not``, ``any()`` or ``all()`` is the answer that was asked last, as
-each of them stops there. It works without rewritten assertions, too.
+pytest rewrites ``assert run.ran("uv add")`` and shows the value of ``run.ran(...)`` on one line,
+cut and escaped, which is too little for an answer. So an answer notes where its truth value was
+last requested, and :func:`explain` gives an assertion that failed there a message of several lines.
+The answer that was requested last decides ``and``, ``or``, ``not``, ``any()`` and ``all()``,
+because each of them stops there. This also works without rewritten assertions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAX_ASKED = 100
 
 
 class _Asked(threading.local):
-    """The answers that were asked for last in this thread: what, in which file, on which line."""
+    """The answers last requested in this thread, each with the file and the line."""
 
     def __init__(self) -> None:
         self.answers: deque[tuple[Answer, str, int]] = deque(maxlen=_MAX_ASKED)
@@ -45,9 +45,9 @@ class Refusal(NamedTuple):
 
     Attributes:
         name: the method.
-        arguments: what it is called with.
-        options: the same by name.
-        place: where it is, for people: ``the next line`` or ``line 12``.
+        arguments: its positional arguments.
+        options: its keyword arguments.
+        place: where the assertion is, for people: ``the next line`` or ``line 12``.
     """
 
     name: str
@@ -60,9 +60,9 @@ class Line(NamedTuple):
     """A line of a list in an explanation.
 
     Attributes:
-        text: what it is about.
+        text: the text of the line.
         facts: facts in parentheses.
-        mark: why it matters to the question; empty if it does not.
+        mark: why the line matters to the question; empty if it does not.
     """
 
     text: str
@@ -98,17 +98,17 @@ def _cut(text: str) -> str:
 
 
 class Answer:
-    """Yes or no, with a reason for people: true or false wherever a truth value is asked for.
+    """Yes or no, with a reason for people: true or false wherever a truth value is needed.
 
     Args:
         value: the answer.
-        question: what was asked, as code: ``ran("uv add")``.
-        explanation: why it is so: a line, and further ones that are indented below it. A function
-            makes it once it is needed; it is given what the test would have refused next.
+        question: the question, as code: ``ran("uv add")``.
+        explanation: why it is so: a line, and further ones that are indented below it. Or a
+            function that makes it when it is needed, from the refusals that follow in the test.
 
     Attributes:
         value: the answer.
-        question: what was asked.
+        question: the question.
     """
 
     __slots__ = ("_explanation", "question", "value")
@@ -132,7 +132,7 @@ class Answer:
         """Return why it is so, escaped for terminals.
 
         Args:
-            refusals: what the test would have asked next.
+            refusals: the later refusals of the test.
         """
         text = self._explanation
         text = text if isinstance(text, str) else text(refusals)
@@ -155,19 +155,19 @@ class Answer:
         return f"<{self.question}: {str(self.value).lower()}>"
 
     def _note(self, code: CodeType, line: int) -> None:
-        """Note where the answer was asked for, in this thread."""
+        """Note where the answer was requested, in this thread."""
         _asked.answers.append((self, code.co_filename, line))
 
 
 def explain(error: BaseException | None) -> None:
     """Give an assertion that failed because of an answer a message that says why.
 
-    A plugin calls it after each phase of a test, before the report is made of the error. The
+    A plugin calls this after each phase of a test, before a report is made from the error. The
     message has the assertion, and below it the explanation of the answer that decided it.
 
     Args:
         error: what the test raised; None if it raised nothing. Only an :class:`AssertionError` that
-            was raised where an answer was asked for last is changed.
+            was raised where an answer was last requested is changed.
     """
     questions = list(_asked.answers)
     _asked.answers.clear()
@@ -180,7 +180,7 @@ def explain(error: BaseException | None) -> None:
     statement = block[index]
     assert isinstance(statement, ast.Assert)
     lines_of_statement = range(statement.lineno, (statement.end_lineno or line) + 1)
-    # pytest asks the first ones again while it describes "and" and "or".
+    # pytest requests the first answers again while it describes "and" and "or".
     answers = {
         id(answer): answer
         for answer, asked_file, asked_line in questions
@@ -222,7 +222,7 @@ def _find_assertion(file: str, line: int) -> tuple[list[ast.stmt] | None, int]:
 
 
 def _message(error: AssertionError, statement: ast.Assert) -> str:
-    """Return the message of the test's own, without what pytest put below it."""
+    """Return the test's own message, without what pytest added below it."""
     return "" if statement.msg is None else str(error).partition("\nassert ")[0]
 
 
@@ -232,13 +232,13 @@ def _source(file: str, node: ast.expr) -> str:
 
 
 def _is_plain(test: ast.expr) -> bool:
-    """Whether the assertion itself says what was asked: ``run.ran("ls")``, or not."""
+    """Whether the assertion itself shows the question, such as ``run.ran("ls")``."""
     call = test.operand if isinstance(test, ast.UnaryOp) else test
     return isinstance(call, ast.Call) and _constants(call) is not None
 
 
 def _constants(call: ast.Call) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Return what a method is called with; None if that is not all written there."""
+    """Return the arguments of a method's call; None if they are not all literals."""
     if not isinstance(call.func, ast.Attribute):
         return None
     try:
@@ -251,12 +251,12 @@ def _constants(call: ast.Call) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
 
 
 def _refusals(block: Sequence[ast.stmt], index: int, test: ast.expr) -> Iterator[Refusal]:
-    """Yield the assertions of the same block that follow, and say that something was not done.
+    """Yield the later assertions in the same block that something was not done.
 
     Args:
         block: the statements.
         index: the position of the assertion that failed.
-        test: what it asserts; only questions to the same run are related to it.
+        test: what it asserts; only questions about the same run are related to it.
     """
     if not (isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute)):
         return

@@ -1,9 +1,9 @@
-"""What an agent ran: its commands, their order, and what a test's assertion says of them.
+"""The commands that an agent ran, their order, and a test's assertions about them.
 
-Where commands come from: the actions of an agent that acts through the environment (``action``),
-the calls of shell tools of an agent that lives in the sandbox, as the gateway saw them
+There are three sources of commands: the actions of an agent that acts through the environment
+(``action``), the shell tool calls of an agent that lives in the sandbox, as the gateway saw them
 (``gateway``), and programs that report their calls themselves (``shim``). The first two are texts,
-which ``projects/shell.py`` takes apart; what a script runs is not in them. A shim sees that, too.
+which ``projects/shell.py`` parses; they do not contain what a script runs. A shim sees that, too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ORIGINS: dict[Source, str] = {
 
 
 class ProgramCall(Protocol):
-    """A call of a program that reports its calls, as ``projects/shims.py`` has it."""
+    """A call of a program that reports its calls, as in ``projects/shims.py``."""
 
     @property
     def program(self) -> str:
@@ -60,11 +60,11 @@ class Command:
     """A command that an agent ran: a simple command, as Bash calls it.
 
     Attributes:
-        words: its words without quotes. Of ``sudo pip install x``, they are ``pip install x``.
-        text: as the agent wrote it.
-        status: its exit status; None where it is not known, as in the middle of a pipeline.
-        seconds: the wall time of its turn; None where that is not known, or other commands ran in
-            the turn, too.
+        words: its words without quotes. For ``sudo pip install x``, they are ``pip install x``.
+        text: the command as the agent wrote it.
+        status: its exit status; None if it is not known, as in the middle of a pipeline.
+        seconds: the wall time of its turn; None if that is not known, or if other commands also ran
+            in the turn.
         turn: the turn's number, from 1; 0 for a call that a program reported.
         source: ``action``, ``gateway`` or ``shim``.
     """
@@ -79,12 +79,12 @@ class Command:
     _whole: str = field(default="", repr=False, compare=False)  # the text of the turn
 
     def begins_with(self, words: Sequence[str]) -> bool:
-        """Whether it begins with these words, or the command does that it runs."""
+        """Whether it, or the command that it runs, begins with these words."""
         return any(begins_with(reading, words) for reading in self._readings or (self.words,))
 
     @property
     def facts(self) -> str:
-        """Its exit status and its seconds, as far as they are known."""
+        """Its exit status and its seconds, as far as they are known, as text."""
         status = "?" if self.status is None else str(self.status)
         return status if self.seconds is None else f"{status}, {self.seconds:.1f} s"
 
@@ -93,8 +93,8 @@ class Commands(Sequence[Command]):
     """The commands of one run, in order.
 
     Args:
-        commands: all of them; those of turns before those that programs reported.
-        complete: nothing is missing; False where a text could not be parsed to its end.
+        commands: all commands; those of turns before those that programs reported.
+        complete: whether nothing is missing; False if a text could not be parsed to its end.
     """
 
     def __init__(self, commands: Iterable[Command] = (), *, complete: bool = True) -> None:
@@ -107,7 +107,7 @@ class Commands(Sequence[Command]):
 
         Args:
             turns: the turns. Those that submitted or passed ran nothing.
-            calls: those that programs reported themselves.
+            calls: the calls that programs reported themselves.
 
         Raises:
             ConfigurationError: the parser is not installed.
@@ -149,18 +149,18 @@ class Commands(Sequence[Command]):
     ) -> Answer:
         r"""Return whether the agent ran a command.
 
-        ``uv add`` is each command that begins so: ``uv add requests``, ``cd app && uv add x``,
-        ``bash -c 'uv add x'``, ``sudo /usr/bin/uv add x``, ``uv --quiet add x``. A program is
-        compared without its folders. ``python -m pip install`` does not begin with ``pip install``,
-        ``pip3 install`` does not either, and ``uv run pytest`` is a command of ``uv``: a regular
-        expression finds them all.
+        ``uv add`` means every command that begins with these words: ``uv add requests``,
+        ``cd app && uv add x``, ``bash -c 'uv add x'``, ``sudo /usr/bin/uv add x``,
+        ``uv --quiet add x``. A program is compared without its folders. ``python -m pip install``
+        and ``pip3 install`` do not begin with ``pip install``, and ``uv run pytest`` is a command
+        of ``uv``: to find all of them, use a regular expression.
 
         Args:
             words: the words at the beginning of a command, as a shell would split them.
-            re: in place of words, a regular expression that matches somewhere in the text of a
-                command, or in that of all that was run with it: ``curl .*\| *sh``.
-            ok: only a command counts whose exit status is 0. Where it is not known, as in the
-                middle of a pipeline, it does not count.
+            re: instead of words, a regular expression that matches somewhere in the text of a
+                command, or of the whole turn in which it ran: ``curl .*\| *sh``.
+            ok: count only commands whose exit status is 0. A command whose status is not known, as
+                in the middle of a pipeline, does not count.
 
         Raises:
             TypeError: neither words nor a regular expression are given, or both; words are a list.
@@ -190,7 +190,7 @@ class Commands(Sequence[Command]):
         if len(commands) < 2 or not all(text.strip() for text in commands):
             raise TypeError("order() takes two commands or more")
         question = f"order({', '.join(map(_quoted, commands))})"
-        # What programs reported has no place among the turns.
+        # Calls that programs reported cannot be ordered among the turns.
         from_turns = [command for command in self if command.source != "shim"]
         from_shims = [command for command in self if command.source == "shim"]
         matches = [_in_order(of_source, commands) for of_source in (from_turns, from_shims)]
@@ -212,8 +212,8 @@ class Commands(Sequence[Command]):
     ) -> list[Command]:
         """Return the commands that begin with words, or whose text a regular expression matches.
 
-        Where it matches no command of a turn and matches the turn's text, as one about a pipeline
-        does, those are all commands of the turn.
+        If a regular expression matches no single command of a turn but the turn's text, such as one
+        for a pipeline, all commands of the turn are returned.
         """
         if re is None:
             beginning = split_words(words)
@@ -233,10 +233,10 @@ class Commands(Sequence[Command]):
     # -- explanations
 
     def _marks_near(self, matching: Sequence[Command], words: str) -> dict[int, str]:
-        """Return marks on the commands that are not it, and nearly are, by their identities.
+        """Return marks on commands that nearly match, by the identities of the commands.
 
         Args:
-            matching: those that are it, and did not end well.
+            matching: those that match, but did not succeed as far as is known.
             words: the words that were asked for.
         """
         marks = {
@@ -276,7 +276,7 @@ class Commands(Sequence[Command]):
         try:
             [words] = refusal.arguments or ("",)
             return self._find(words, refusal.options.get("re"))
-        except (TypeError, ValueError, AttributeError):  # that line will say it
+        except (TypeError, ValueError, AttributeError):  # that line will raise it itself
             return []
 
     def _list(self, header: str, marks: dict[int, str]) -> str:
@@ -297,7 +297,7 @@ def split_words(text: str) -> tuple[str, ...]:
 
 
 def _commands_of(turn: Turn, number: int) -> tuple[list[Command], bool]:
-    """Return the commands of a turn, and whether they are all."""
+    """Return the commands of a turn, and whether they are complete."""
     if not turn.tool and turn.action.strip().split(None, 1)[:1] in ([], ["submit"]):
         return [], True
     text = parse_shell(turn.action)
@@ -331,7 +331,7 @@ def _check_texts(function: str, *values: object) -> None:
 
 
 def _status(status: int | None, link: StatusLink) -> int | None:
-    """Return a command's exit status, as far as its text's tells it."""
+    """Return a command's exit status, if the status of its text determines it."""
     if link == "equal" or (link == "success" and status == 0):
         return status
     return None
@@ -342,7 +342,7 @@ def _pattern_text(pattern: str | regular_expressions.Pattern[str]) -> str:
 
 
 def _in_order(commands: Iterable[Command], texts: Sequence[str]) -> list[Command]:
-    """Return the first commands that begin with the texts, each behind the one before it."""
+    """Return the first commands that begin with the texts, each after the previous one."""
     matches: list[Command] = []
     beginnings = list(map(split_words, texts))
     for command in commands:
@@ -352,7 +352,7 @@ def _in_order(commands: Iterable[Command], texts: Sequence[str]) -> list[Command
 
 
 def _near(command: Command, beginning: Sequence[str]) -> str:
-    """Return why a command is nearly one that begins so; empty if it is not."""
+    """Return why a command nearly begins with these words; empty if it does not."""
     words, beginning, text = list(command.words), list(beginning), " ".join(beginning)
     length = len(beginning)
     if begins_with(words, beginning[:1]):

@@ -1,9 +1,9 @@
-"""The copy of a project that agents get: its files, as one commit of a repository of its own.
+"""The copy of a project that agents get: its files, as the only commit of a new repository.
 
-A copy is made once for each content, as a layer that sandboxes share; its repository has no history
-and no remote, so nothing of either reaches an agent. Neither do the tests of agents: a module that
-asks for ``intercode_project`` says what is expected, so it is left out, with the recordings next to
-it. So are results of earlier runs, such as a baseline: they say what passed.
+A copy is made once for each content, as a layer that sandboxes share. Its repository has no history
+and no remote, so neither reaches an agent. Modules that use ``intercode_project`` show what is
+expected of agents, so they are left out, with the recordings next to them. Results of earlier runs,
+such as a baseline, are also left out, because they show what passed.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ __all__ = [
 ]
 
 WORKDIR = "/project"
-"""Where sandboxes have the copy."""
+"""The path of the copy in sandboxes."""
 
 TEST_MARK = b"intercode_project"
-"""What a module of project tests has in it: the fixture that they ask for."""
+"""The text that identifies a module of project tests: the fixture that they use."""
 
 _RECORDINGS = "recordings"
 _CACHES = {"__pycache__", ".pytest_cache"}
-_RECIPE = "2"  # to be changed when the same files have to come to another layer
+_RECIPE = "2"  # to be changed when the same files have to make a different layer
 _LIST_TIMEOUT = 120.0  # seconds for git to list the files of a project
-# Of git that reads a commit: nothing is run but filters, and nothing written in the repository.
+# For reading a commit: git runs nothing but filters, and writes nothing in the repository.
 _TREE_SETTINGS = (
     *("core.fsmonitor=false", f"core.hooksPath={os.devnull}", "core.splitIndex=false"),
     *("core.sparseCheckout=false", "submodule.recurse=false"),
 )
-# Set where a hook of git runs the tests: they would name its repository in every folder.
+# Set if a git hook runs the tests: they would make git use the hook's repository in every folder.
 _REPOSITORY_VARIABLES = {
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX"),
     *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"),
@@ -68,7 +68,7 @@ class ProjectCopy:
     """A copy of a project.
 
     Attributes:
-        layer: a tar archive, to be laid over an image; its members are below :data:`WORKDIR`.
+        layer: a tar archive to be laid over an image; its members are below :data:`WORKDIR`.
         commit: the id of its one commit.
         digest: changes with the names, modes and contents of its files.
     """
@@ -88,16 +88,16 @@ def copy_project(
     """Return a copy of what a test names as its project.
 
     Args:
-        project: a folder, relative to ``folder`` or absolute; else a revision of the project's
+        project: a folder, relative to ``folder`` or absolute; or a revision of the project's
             repository, as git names it; None for the project's own folder.
         folder: where relative paths start: the folder of the test.
         root: the project's own folder, pytest's ``rootdir``.
         overlays: folders whose files are laid over the project's, one after another.
-        hidden: files and folders that no agent is shown: what the run writes, and treatments.
+        hidden: files and folders that are hidden from agents: what the run writes, and treatments.
 
     Raises:
-        ConfigurationError: there is no such folder or revision, or it cannot be copied; a link of
-            the project's leads out of it.
+        ConfigurationError: there is no such folder or revision, or it cannot be copied; a link in
+            the project leads out of it.
     """
     return _make_copy(_read_project(project, folder, root, overlays, hidden), overlays)
 
@@ -117,16 +117,16 @@ def digest_project(
 
 
 def digest_repository(root: Path, hidden: Sequence[Path], test_files: Sequence[str]) -> str:
-    """Return a digest of a project with what else its tests may read: their helpers and fakes.
+    """Return a digest of a project, including the helpers and fakes that its tests may read.
 
     Args:
         root: the project's own folder.
         hidden: files and folders that do not count.
-        test_files: patterns of the names of modules that do not count either, where they are tests
-            of agents.
+        test_files: patterns of the names of modules that do not count either if they are tests of
+            agents.
 
     Raises:
-        ConfigurationError: it is in no repository, or cannot be read.
+        ConfigurationError: the project is not in a repository, or cannot be read.
     """
     return _digest(_read_folder(root, hidden, True, test_files))
 
@@ -153,10 +153,10 @@ def _read_project(
 
 
 def _check_links(path: Path, root: Path, name: str) -> None:
-    """See that a folder in a project is there: a link may come from anybody's commit.
+    """Check that no link leads out of the project, as a link may come from anybody's commit.
 
     Raises:
-        ConfigurationError: it is elsewhere.
+        ConfigurationError: the folder is outside of the project.
     """
     written_path = Path(os.path.normpath(path))
     if written_path.is_relative_to(root) and not path.resolve().is_relative_to(root.resolve()):
@@ -171,13 +171,13 @@ def copy_folder(
 ) -> ProjectCopy:
     """Return a copy of a folder as it is now.
 
-    In a repository of git these are the files that git tracks or does not ignore, with their
-    present content. Elsewhere it is everything in the folder.
+    In a git repository, the copy has the files that git tracks or does not ignore, with their
+    current content. Elsewhere it has everything in the folder.
 
     Args:
         folder: the folder.
         overlays: see :func:`copy_project`.
-        hidden: see there.
+        hidden: see :func:`copy_project`.
 
     Raises:
         ConfigurationError: it cannot be read, or is too large.
@@ -193,7 +193,7 @@ def measure_project(root: Path, hidden: Sequence[Path] = ()) -> tuple[int, int]:
         hidden: see :func:`copy_project`.
 
     Raises:
-        ConfigurationError: it cannot be copied, as it is in no repository, or is too large.
+        ConfigurationError: it cannot be copied, as it is not in a repository, or is too large.
     """
     files = _read_folder(root, hidden, is_repository=True)
     return len(files), sum(len(file.content) for file in files.values())
@@ -205,9 +205,10 @@ def _read_folder(
     is_repository: bool = False,
     test_files: Sequence[str] = ("*",),
 ) -> dict[str, ProjectFile]:
-    """Return the files of a folder that agents are shown; see :func:`copy_folder`.
+    """Return the files of a folder that agents may see; see :func:`copy_folder`.
 
-    A repository is asked for where a folder may be anything; test files are names of tests.
+    A repository is required for the project's own folder, which may be anything. ``test_files`` are
+    patterns of the names of tests, which are left out.
     """
     names = _list_files(folder)
     if names is None and is_repository:
@@ -231,13 +232,12 @@ def _read_folder(
 def _read_revision(revision: str, root: Path, hidden: Sequence[Path]) -> dict[str, ProjectFile]:
     """Return the files of a project as it was in a commit; see :func:`copy_project`.
 
-    They are what a work tree of the commit has, with its line ends and what filters in the
-    repository's own settings make of them. What is left out of archives (``export-ignore``) is
-    among them.
+    They are the files of a work tree of the commit, with its line ends and after the filters of the
+    repository's own settings. They include what is left out of archives (``export-ignore``).
 
     Args:
         revision: the commit, as git names it.
-        root: the project's folder; of a repository that is larger, only this folder is read.
+        root: the project's folder; if the repository is larger, only this folder is read.
         hidden: see :func:`copy_project`.
 
     Raises:
@@ -274,14 +274,14 @@ def _read_revision(revision: str, root: Path, hidden: Sequence[Path]) -> dict[st
 def _list_files(folder: Path) -> list[str] | None:
     """Return the files of a folder that git tracks or does not ignore; None without a repository.
 
-    The user's own settings hold, as they say what is ignored. A repository in the folder is a part
-    of the project, as git has its commit; a submodule that is not checked out has no files.
+    The user's own git settings apply, as they say what is ignored. A repository in the folder is
+    part of the project, as git has its commit; a submodule that is not checked out has no files.
 
     Raises:
         ConfigurationError: git cannot list them.
     """
     variables = {k: v for k, v in os.environ.items() if k not in _REPOSITORY_VARIABLES}
-    # Settings of a repository may name a program, and this one may be somebody else's.
+    # A repository's settings may name a program to run, and the repository may not be the user's.
     settings = ("safe.directory=*", "safe.bareRepository=explicit", "core.fsmonitor=false")
     command = ["git", *(word for setting in settings for word in ("-c", setting))]
     command += ["-C", str(folder), "ls-files", "-z"]
@@ -311,9 +311,9 @@ def _list_files(folder: Path) -> list[str] | None:
     names = []
     for name in filter(None, os.fsdecode(listing.stdout).split("\0")):
         inner = folder / name
-        if inner.is_dir() and not inner.is_symlink():  # a submodule, or a repository of its own
+        if inner.is_dir() and not inner.is_symlink():  # a submodule, or another repository
             # In a submodule that is not checked out, git finds the repository around it, and lists
-            # "./": the folder itself.
+            # "./", which is the folder itself.
             if inner != folder:
                 names += [f"{name.rstrip('/')}/{path}" for path in _list_files(inner) or ()]
         else:
@@ -322,18 +322,18 @@ def _list_files(folder: Path) -> list[str] | None:
 
 
 def _without_environments(names: Sequence[str]) -> list[str]:
-    """Leave out virtual environments of Python, which nobody commits, and many do not ignore."""
+    """Leave out Python's virtual environments, which nobody commits but many do not ignore."""
     folders = tuple(name[: -len("pyvenv.cfg")] for name in names if name.endswith("/pyvenv.cfg"))
     return [name for name in names if not name.startswith(folders)]
 
 
 def _walk(root: Root) -> list[str]:
-    """Return the names of everything in a folder but folders."""
+    """Return the names of everything in a folder, except for folders."""
     return [item.path for item in root.walk() if not stat.S_ISDIR(item.status.st_mode)]
 
 
 def _read_files(root: Root, names: list[str], budget: Budget) -> Iterator[tuple[str, ProjectFile]]:
-    """Yield files by their names; one that git tracks and that is not there is left out."""
+    """Yield files by their names; leave out those that git tracks but that do not exist."""
     for name in names:
         try:
             status = root.stat(name)
@@ -343,7 +343,7 @@ def _read_files(root: Root, names: list[str], budget: Budget) -> Iterator[tuple[
                 yield name, ProjectFile(content, 0o755 if status.st_mode & 0o100 else 0o644)
         except OSError as error:
             if error.errno == errno.ELOOP:
-                with contextlib.suppress(OSError):  # a link took the place of its folder
+                with contextlib.suppress(OSError):  # a link has replaced a folder above it
                     target = os.fsencode(root.target(name))
                     budget.entry(0)
                     yield name, ProjectFile(target, stat.S_IFLNK | 0o777)
@@ -358,8 +358,8 @@ def _lay_over(files: dict[str, ProjectFile], overlay: Path) -> None:
     """Lay the files of a folder over a project's.
 
     Raises:
-        ConfigurationError: one of them would be written through a symbolic link of the project's,
-            replace one, have a folder's place, or be a part of the repository.
+        ConfigurationError: one of them would be written through a symbolic link of the project,
+            replace such a link or a folder, be below a file, or be a part of the repository.
     """
     budget = Budget(overlay)
     folders = {str(parent) for name in files for parent in PurePosixPath(name).parents}
@@ -406,7 +406,7 @@ def _make_copy(files: dict[str, ProjectFile], overlays: Sequence[Path]) -> Proje
                 for source, target in ((made_commit, commit), (made_layer, layer)):
                     part = target.with_name(f"{target.name}.{os.getpid()}")
                     shutil.move(source, part)
-                    # In one step, as other processes may make the same copy now.
+                    # In one step, as other processes may be making the same copy.
                     part.replace(target)
         return ProjectCopy(layer, commit.read_text("ascii"), digest)
     except OSError as error:
@@ -416,7 +416,7 @@ def _make_copy(files: dict[str, ProjectFile], overlays: Sequence[Path]) -> Proje
 
 
 def _relative(hidden: Sequence[Path], folder: Path) -> set[str]:
-    """Return where files and folders are in the project, those of them that are."""
+    """Return the paths in the project of those files and folders that are in it."""
     root = folder.resolve()
     paths = (path.resolve() for path in (*hidden, cache_folder()))
     return {path.relative_to(root).as_posix() for path in paths if path.is_relative_to(root)}
@@ -425,7 +425,7 @@ def _relative(hidden: Sequence[Path], folder: Path) -> set[str]:
 def _without_tests(
     files: Mapping[str, ProjectFile], hidden: set[str], test_files: Sequence[str] = ("*",)
 ) -> dict[str, ProjectFile]:
-    """Return the files that agents are shown; what a run writes would make each copy another."""
+    """Return the files that agents may see; what a run writes would change the copy each time."""
     tests = {name for name, file in files.items() if _is_test(name, file)}
     test_modules = {name for name in tests if _has_name(name, test_files)}
     recordings = (posixpath.join(posixpath.dirname(name), _RECORDINGS) for name in tests)
@@ -442,13 +442,13 @@ def _without_tests(
 
 
 def _with_folders(name: str) -> Iterator[str]:
-    """Give the folders that a file is in, from the project itself on, and then the file."""
+    """Yield the folders that contain a file, beginning with the project itself, then the file."""
     yield "."
     yield from itertools.accumulate(name.split("/"), "{}/{}".format)
 
 
 def _is_of_repository(name: str) -> bool:
-    """Whether a file is a part of a repository itself, whose settings and hooks git would run."""
+    """Whether a file is a part of git's own data, whose settings and hooks git would use."""
     return ".git" in name.casefold().split("/")
 
 

@@ -24,19 +24,19 @@ from pytest_intercode.system.files import read_bounded
 __all__ = ["ProjectTests", "describe_project", "describe_replays", "find_project_tests"]
 
 _MAX_MODULE = 4 * 2**20  # bytes that are read of a module
-_MAX_FILES = 100_000  # that are looked at
-_MAX_DAMAGED = 5  # recordings that have a line each
+_MAX_FILES = 100_000  # files of the folders that are searched
+_MAX_DAMAGED = 5  # damaged recordings that get a line each
 
 
 @dataclass(frozen=True)
 class ProjectTests:
-    """The project tests among what pytest is to collect.
+    """The project tests that pytest would collect.
 
     Attributes:
         modules: their files.
         recordings: files of recordings next to them.
-        needs_project: whether a module names no ``project=`` of its own, so that the project itself
-            is copied.
+        needs_project: whether a module does not name a ``project=``, so that the project itself is
+            copied.
     """
 
     modules: tuple[Path, ...] = ()
@@ -54,8 +54,8 @@ def find_project_tests(
 
     Args:
         places: the files and folders; a file is read whatever its name is.
-        patterns: those of the names of test files.
-        skipped: those of the names of folders that are not entered.
+        patterns: patterns of the names of test files.
+        skipped: patterns of the names of folders that are not entered.
     """
     modules, texts = [], []
     recordings: set[Path] = set()
@@ -65,7 +65,7 @@ def find_project_tests(
             continue
         try:
             text = read_bounded(path, _MAX_MODULE) or b""
-        except OSError:  # pytest says so
+        except OSError:  # pytest itself reports it
             continue
         if TEST_MARK in text:
             modules.append(path)
@@ -111,7 +111,7 @@ def describe_project(tests: ProjectTests, root: Path, hidden: Sequence[Path]) ->
     Args:
         tests: the tests.
         root: the project's folder.
-        hidden: files that no agent is shown.
+        hidden: files that are hidden from agents.
     """
     folders = {path.parent for path in tests.modules}
     names = sorted(os.path.relpath(folder, root) for folder in folders)
@@ -143,7 +143,7 @@ def describe_replays(
 
     Args:
         tests: the tests.
-        agents: those of the run.
+        agents: the agents of the run.
         gateway: how models are reached.
         mode: ``--intercode-record``.
         folder: where relative paths of agents start.
@@ -172,11 +172,11 @@ def describe_replays(
 
 
 def _describe_agent(count: int, key: str, gateway: GatewaySettings, mode: RecordMode) -> Fact:
-    """Say what an agent is answered from: recordings, models, or nothing.
+    """Return what answers an agent: recordings, models, or nothing.
 
     Args:
-        count: of its recordings.
-        key: the variable of its key; empty where its recipe names none.
+        count: the number of its recordings.
+        key: the variable of its key; empty if its recipe names none.
         gateway: how models are reached.
         mode: ``--intercode-record``.
     """

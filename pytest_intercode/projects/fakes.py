@@ -1,7 +1,7 @@
-"""Programs that a test answers for: which words get which answer, and what was called.
+"""Programs that a test answers for: which words get which answer.
 
-A fake stands in the place of a program in the sandbox of an agent. Its answers are looked up in the
-process of the test, by the words that came after the program's name.
+A fake replaces a program in the sandbox of an agent. Its answers are looked up in the process of
+the test, by the words that follow the program's name.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _ANY = "*"
 
 @dataclass(frozen=True)
 class FakeAnswer:
-    """What a fake prints, byte for byte, and the status that it exits with.
+    """What a fake prints, byte for byte, and its exit status.
 
     Attributes:
-        stdout: what it prints.
-        stderr: what it prints as errors, after that.
+        stdout: what it prints on the standard output.
+        stderr: what it then prints on the standard error.
         status: its exit status.
-        refused: the call was not expected, and is reported as refused.
+        refused: whether the call was not expected, and is reported as refused.
 
     Raises:
         ConfigurationError: a text is not a str, or the status is not a number from 0 to 255.
@@ -58,12 +58,12 @@ class FakeAnswer:
 
 
 Answer: TypeAlias = "str | FakeAnswer | Callable[[ShimCall], str | FakeAnswer]"
-"""A text, which is printed with a line's end; what is printed exactly; or a function that returns
-one of them."""
+"""A text, which is printed with a line end; an exact answer; or a function that returns one of
+these two."""
 
 
 def refuse(call: ShimCall) -> FakeAnswer:
-    """Refuse a call: an answer that prints one line as an error, and exits with status 1."""
+    """Refuse a call: an answer that prints one line on stderr, and exits with status 1."""
     words = one_line(shlex.join(call.arguments)[:_MAX_SHOWN]) or "no words"
     line = f"{call.program}: this test has no answer for: {words}\n"
     return FakeAnswer(stderr=line, status=1, refused=True)
@@ -72,26 +72,26 @@ def refuse(call: ShimCall) -> FakeAnswer:
 class Fake:
     """A program that answers by the words that it is called with.
 
-    A pattern is words as a shell reads them, quotes included: ``"repo view *"``. The word ``*``
-    stands for any words, also for none; a ``*`` in a word for any characters of it. All other
-    words have to be the same, in the same order, and no others may come. The first pattern that
-    matches decides.
+    A pattern consists of words as a shell reads them, with quotes: ``"repo view *"``. The word
+    ``*`` stands for any number of words, even none; a ``*`` inside a word stands for any
+    characters. All other words have to be the same, in the same order, without further words. The
+    first pattern that matches decides.
 
     Args:
-        answers: from patterns to answers.
+        answers: the answers by pattern.
         default: the answer to all other calls.
-        reads_input: read the standard input to its end, as the program would; by default where a
-            word is ``-``, or ends with ``=-`` or ``@-``. Anything else leaves it to what comes
-            after the fake, such as the next ``read`` of a loop.
+        reads_input: read the standard input to its end, as the program would; by default, if a word
+            is ``-``, or ends with ``=-`` or ``@-``. Otherwise the input is left to what runs after
+            the fake, such as the next ``read`` of a loop.
 
     Attributes:
         answers: the words of each pattern with its answer, in order.
         default: the answer to all other calls.
-        reads_input: whether the standard input is read to its end; None where the words say so.
+        reads_input: whether the standard input is read to its end; None if it depends on the words.
 
     Raises:
-        ConfigurationError: a pattern is empty, is not words of a shell, or is there twice; an
-            answer is none.
+        ConfigurationError: a pattern is empty, cannot be split as a shell's words, or is given
+            twice; an answer is not one.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Fake:
 
 
 def resolve(answer: Answer, call: ShimCall) -> FakeAnswer:
-    """Return what an answer prints; calls the function that it may be.
+    """Return what an answer prints; if it is a function, call it.
 
     Raises:
         ConfigurationError: the function returns something else.
@@ -176,11 +176,11 @@ class _Pattern:
     """Matches words in time proportional to their length, whatever an agent calls.
 
     Args:
-        words: the pattern's.
+        words: the words of the pattern.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
-        # What is between the words `*`: in each part, a word is the texts between its stars.
+        # The parts between the words `*`; each word in them is the list of texts between its stars.
         self._parts: list[list[list[str]]] = [[]]
         for word in words:
             if word == _ANY:
@@ -189,7 +189,7 @@ class _Pattern:
                 self._parts[-1].append(word.split(_ANY))
 
     def matches(self, words: Sequence[str]) -> bool:
-        """Whether these words are of this pattern."""
+        """Whether these words match this pattern."""
         first, *middle = self._parts
         if not middle:
             return len(words) == len(first) and _begins(words, 0, first)
@@ -197,7 +197,7 @@ class _Pattern:
         start, end = len(first), len(words) - len(last)
         if start > end or not (_begins(words, 0, first) and _begins(words, end, last)):
             return False
-        for part in middle:  # the leftmost place leaves most to what comes after it
+        for part in middle:  # the leftmost match leaves most room for the following parts
             while start + len(part) <= end and not _begins(words, start, part):
                 start += 1
             start += len(part)
@@ -207,12 +207,12 @@ class _Pattern:
 
 
 def _begins(words: Sequence[str], start: int, part: Sequence[list[str]]) -> bool:
-    """Whether a part of a pattern is what stands at a place."""
+    """Whether the words from a position on match a part of a pattern."""
     return all(_matches_word(texts, words[start + index]) for index, texts in enumerate(part))
 
 
 def _matches_word(texts: Sequence[str], word: str) -> bool:
-    """Whether a word has these texts, with any characters between them and none around them."""
+    """Whether a word consists of these texts, with any characters between them."""
     first, *middle = texts
     if not middle:
         return word == first

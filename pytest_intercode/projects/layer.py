@@ -15,15 +15,15 @@ from pytest_intercode.system.git import CHECKOUT_SETTINGS, Git, pack_checkout
 __all__ = ["ProjectFile", "make_layer"]
 
 _TIME = 1_704_067_200  # of all files: 2024-01-01, the time of the copy's one commit
-# The commit has the bytes of the work tree, and git is to compare them as they are: by the
-# project's attributes it would convert them first, and find other line ends, for example.
+# The commit has the bytes of the work tree, and git has to compare them as they are. With the
+# project's attributes it would convert them first, and find different line ends, for example.
 _ATTRIBUTES = "* -text -ident -filter !working-tree-encoding\n"
 _SETTINGS = (*CHECKOUT_SETTINGS, "user.name=Agent", "user.email=agent@localhost")
 
 
 @dataclass(frozen=True)
 class ProjectFile:
-    """A file of a project: its content or, of a symbolic link, its target; and its mode."""
+    """A file of a project: its content (for a symbolic link, its target) and its mode."""
 
     content: bytes
     mode: int
@@ -34,8 +34,8 @@ def make_layer(files: Mapping[str, ProjectFile], root: str, folder: Path) -> tup
 
     Args:
         files: the files, by their paths in the project.
-        root: the folder of the archive that they are in, without a slash at its beginning.
-        folder: an empty folder, which the layer is made in.
+        root: the folder in the archive that contains them, without a leading slash.
+        folder: an empty folder in which the layer is made.
 
     Raises:
         GitError: there is no git, or it failed.
@@ -59,7 +59,7 @@ def make_layer(files: Mapping[str, ProjectFile], root: str, folder: Path) -> tup
     attributes = checkout / ".git/info/attributes"
     attributes.parent.mkdir(exist_ok=True)
     attributes.write_text(_ATTRIBUTES, "ascii", newline="\n")
-    # One stream makes one pack; `git add` would write a file for each object, and sync it.
+    # One stream makes one pack; `git add` would write and sync a file for each object.
     with stream.open("wb") as file_stream:
         _write_stream(files, file_stream)
     with stream.open("rb") as file_stream:
@@ -86,7 +86,7 @@ def _write_stream(files: Mapping[str, ProjectFile], output: IO[bytes]) -> None:
 
 
 def _quoted(name: str) -> bytes:
-    """Return a path as ``git fast-import`` reads it, whatever bytes it has."""
+    """Return a path quoted for ``git fast-import``, whatever bytes it has."""
     escapes = {b'"': b'\\"', b"\\": b"\\\\", b"\n": b"\\n"}
     characters = (bytes((byte,)) for byte in os.fsencode(name))
     return b'"%s"' % b"".join(escapes.get(character, character) for character in characters)

@@ -1,4 +1,4 @@
-"""The files that an agent created, changed or deleted, and what a test asks of them."""
+"""The files that an agent created, changed or deleted, and a test's questions about them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["ChangedPaths", "ask_unchanged", "matches"]
 
 __tracebackhide__ = True  # a report shows the line of the test that asked
 
-_MAX_NAMES = 20  # that an explanation shows
+_MAX_NAMES = 20  # names that an explanation shows
 
 
 class ChangedPaths(tuple[str, ...]):
-    """Paths relative to the project, sorted. A call asks whether one of them is there.
+    """Paths relative to the project, sorted. A call asks whether a path is among them.
 
-    ``run.created`` is a tuple, and ``run.created("docs/")`` an answer.
+    ``run.created`` is a tuple, and ``run.created("docs/")`` is an answer.
     """
 
     kind: str
@@ -42,8 +42,8 @@ class ChangedPaths(tuple[str, ...]):
         """Whether a path was created, changed or deleted.
 
         Args:
-            path: a file; a folder, for any file in it; or a pattern, in which ``*`` matches also
-                the slash (as :mod:`fnmatch` has it).
+            path: a file; a folder, for any file in it; or a pattern, in which ``*`` also matches
+                the slash (as in :mod:`fnmatch`).
 
         Raises:
             ValueError: the path is absolute, or leads out of the project.
@@ -70,7 +70,7 @@ def ask_unchanged(state: ProjectState, path: str) -> Answer:
 
 
 def matches(name: str, path: str) -> bool:
-    """Whether a file is at a path, in a folder of that path, or fits it as a pattern."""
+    """Whether a file is at a path, is in the folder at that path, or matches it as a pattern."""
     normal_path = posixpath.normpath(path)
     if normal_path == ".":
         return True
@@ -82,7 +82,7 @@ def matches(name: str, path: str) -> bool:
 
 
 def _check_relative(kind: str, path: str) -> None:
-    """Refuse a path that no file of a project has: nothing there would ever change."""
+    """Refuse a path that no file of a project can have, as nothing there would ever change."""
     if posixpath.isabs(path):
         raise ValueError(f"run.{kind}({path!r}): a path is relative to the project's folder")
     if posixpath.normpath(path).split("/")[0] == "..":
@@ -90,13 +90,13 @@ def _check_relative(kind: str, path: str) -> None:
 
 
 def _describe(state: ProjectState, path: str) -> str:
-    """Return what became of the files, those at the path marked."""
+    """Return how files changed, with a mark on those at the path."""
     groups = {"created": state.created, "changed": state.changed, "deleted": state.deleted}
     if not any(groups.values()):
         return "the agent changed no file"
     lines = ["the agent"]
     for kind, names in groups.items():
-        ordered = sorted(names, key=lambda name: not matches(name, path))  # what was asked is first
+        ordered = sorted(names, key=lambda name: not matches(name, path))  # those at the path first
         if names:
             lines.append(f"  {kind} {_listing(ordered, path)}")
     return "\n".join(lines)

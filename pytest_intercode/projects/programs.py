@@ -1,6 +1,6 @@
 """Programs that run other programs: which of their words are the command that they run.
 
-It is what their manuals say of their options; no program is asked. Pure.
+This follows what their manuals say about their options; no program is run. Pure.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _SHELLS = frozenset(("ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"))
 RESERVED_WORDS = frozenset(
     ("!", "coproc", "do", "elif", "else", "if", "then", "until", "while", "{")
 )
-"""Words of Bash before a command that the grammar may take for a program: all of them behind
-``coproc`` and ``time``, most of them behind ``!``."""
+"""Bash's words before a command that the grammar may take for a program: all of them after
+``coproc`` and ``time``, most of them after ``!``."""
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _SHELL_NAMES = ("--rcfile", "--init-file")  # long options of shells that take a value
-_SHELL_LETTERS = {"e": "errexit"}  # that stand for an option with a name
+_SHELL_LETTERS = {"e": "errexit"}  # letters that stand for an option with a name
 _MAX_READINGS = 20
 
 
@@ -33,10 +33,10 @@ class _Wrapper(NamedTuple):
     """How a program takes the command that it runs.
 
     Attributes:
-        letters: its options of one letter that take a value.
-        names: its long options that take a value as a word of its own.
-        operands: words of its own before the command.
-        assignments: it takes ``NAME=VALUE`` before the command.
+        letters: its one-letter options that take a value.
+        names: its long options that take a value as a separate word.
+        operands: the number of its own words before the command.
+        assignments: whether it takes ``NAME=VALUE`` before the command.
         queries: options with which it runs nothing.
     """
 
@@ -79,10 +79,10 @@ _WRAPPERS = {
         ("--arg-file", "--delimiter", "--max-lines", "--max-args", "--max-procs", "--max-chars"),
     ),
 }
-_SPLITTING = ("S", "split-string")  # of env: a value that holds words
+_SPLITTING = ("S", "split-string")  # options of env whose value contains words
 _FLOCK_TEXT = ("-c", "--command")
 _SU_TEXT = ("c", "command", "session-command")
-# Options before the subcommand that take a value: of one letter, and long ones.
+# Options before the subcommand that take a value: one-letter options, and long ones.
 _GLOBAL_OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "cargo": ("CZ", ("--config", "--color")),
     "docker": ("Hlc", ("--context", "--host", "--config", "--log-level")),
@@ -97,7 +97,7 @@ _GLOBAL_OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "uv": ("", ("--directory", "--project", "--config-file", "--cache-dir", "--color")),
     "yarn": ("", ("--cwd",)),
 }
-# Options that take no value in any program that has them. Of another, nobody knows.
+# Options that take no value in any program that has them. For other options, this is not known.
 _FLAGS = frozenset(
     (
         *("--", "-q", "-y", "--all", "--bare", "--dev", "--dry-run", "--force", "--global"),
@@ -109,14 +109,14 @@ _FIND_RUNS = ("-exec", "-execdir", "-ok", "-okdir")
 
 
 class Script(NamedTuple):
-    """What a program is to run of shell text.
+    """The shell text that a program runs.
 
     Attributes:
         text: the text (``-c``); None for none.
-        source: the word that the text is in.
-        reads_input: it reads its commands from the standard input.
-        stops: it ends after the first command that fails (``-e``).
-        pipefail: a pipeline fails if one of its commands does (``-o pipefail``).
+        source: the word that contains the text.
+        reads_input: whether it reads its commands from the standard input.
+        stops: whether it ends after the first command that fails (``-e``).
+        pipefail: whether a pipeline fails if one of its commands does (``-o pipefail``).
     """
 
     text: str | None = None
@@ -134,7 +134,7 @@ def base_name(program: str) -> str:
 def readings(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
     """Yield the words of a command, and those of the command that it runs, to the innermost.
 
-    ``sudo env X=1 ls`` is ``sudo``, ``env`` and ``ls``.
+    For ``sudo env X=1 ls``, these are the commands ``sudo``, ``env`` and ``ls``.
 
     Args:
         words: the command's words without leading assignments.
@@ -174,7 +174,7 @@ def _wrapped(words: Sequence[Word], wrapper: _Wrapper) -> Sequence[Word]:
 
 
 def _has_letter(word: str, wrapper: _Wrapper) -> bool:
-    """Whether a word is a cluster of options with a query in it; what follows -u is its value."""
+    """Whether a word is a cluster of options with a query; an option's value ends the cluster."""
     if word.startswith("--") or not _is_option(word):
         return False
     for letter in word[1:]:
@@ -186,10 +186,10 @@ def _has_letter(word: str, wrapper: _Wrapper) -> bool:
 
 
 def _split_words(words: Sequence[Word], wrapper: _Wrapper) -> Sequence[Word]:
-    """Return a call of ``env`` with the words that the value of its ``-S`` holds."""
+    """Return a call of ``env`` in which the value of ``-S`` is split into words."""
     start = find_operand(words, wrapper.letters, wrapper.names)
     values = _option_values(words[:start], wrapper.letters, _SPLITTING)
-    text, position = next(values, ("", 0))  # what follows the first one is read again
+    text, position = next(values, ("", 0))  # the words after the first value are parsed again
     if not position:
         return words
     try:
@@ -202,11 +202,11 @@ def _split_words(words: Sequence[Word], wrapper: _Wrapper) -> Sequence[Word]:
 def _option_values(
     words: Sequence[str], letters: str, options: Sequence[str]
 ) -> Iterator[tuple[str, int]]:
-    """Yield the values of an option, each with the position of the word that it is in.
+    """Yield the values of an option, each with the position of the word that contains it.
 
     Args:
         words: a command.
-        letters: its options of one letter that take a value.
+        letters: its one-letter options that take a value.
         options: the names of the option.
     """
     position = 1
@@ -225,7 +225,7 @@ def _option_values(
 
 
 def _found_command(words: Sequence[Word]) -> Sequence[Word]:
-    """Return what ``find`` runs for each file that it finds: the first such command."""
+    """Return the first command that ``find`` runs for each file that it finds."""
     for position, word in enumerate(words):
         if word in _FIND_RUNS:
             command = words[position + 1 :]
@@ -239,8 +239,8 @@ def find_operand(words: Sequence[str], letters: str, names: Sequence[str] = ()) 
 
     Args:
         words: a command.
-        letters: its options of one letter that take a value.
-        names: its long options that take a value as a word of its own.
+        letters: its one-letter options that take a value.
+        names: its long options that take a value as a separate word.
     """
     position = 1
     while position < len(words) and _is_option(words[position]):
@@ -254,13 +254,13 @@ def begins_with(words: Sequence[str], beginning: Sequence[str]) -> bool:
     """Whether a command begins with these words.
 
     Its program is compared without its folders, unless the beginning has some. Options between the
-    words are skipped: ``git -C app --no-pager add .`` begins with ``git add``. Where nobody knows
-    whether an option takes a value, the word behind it may be one: ``uv run --with x pytest``
-    begins with ``uv run pytest``.
+    words are skipped: ``git -C app --no-pager add .`` begins with ``git add``. If it is not known
+    whether an option takes a value, the word after it may be one: ``uv run --with x pytest`` begins
+    with ``uv run pytest``.
 
     Args:
         words: the command.
-        beginning: the words; an option among them is compared as any other.
+        beginning: the words; an option among them is compared like any other word.
     """
     if not words or not beginning:
         return False
@@ -278,7 +278,7 @@ def begins_with(words: Sequence[str], beginning: Sequence[str]) -> bool:
 def _skip_options(
     words: Sequence[str], starts: Iterable[int], letters: str, names: Sequence[str]
 ) -> set[int]:
-    """Return where a word may stand that has nothing but options between it and a start."""
+    """Return the positions that have nothing but options between them and a start."""
     positions: set[int] = set()
     pending = list(starts)
     while pending:
@@ -296,7 +296,7 @@ def _skip_options(
 
 
 def _may_take_value(word: str) -> bool:
-    """Whether the word behind an option that is not known may be its value."""
+    """Whether the word after an unknown option may be its value."""
     if "=" in word or word[0] == "+" or word in _FLAGS or word.startswith("--no-"):
         return False
     return word[-1].isalpha()  # -n1 has its value
@@ -307,7 +307,7 @@ def _is_option(word: str) -> bool:
 
 
 def _skip_option(words: Sequence[str], position: int, letters: str, names: Sequence[str]) -> int:
-    """Return the position behind an option and its value."""
+    """Return the position after an option and its value."""
     word = words[position]
     if word.startswith("--"):
         return position + 1 + (word in names)
@@ -317,7 +317,7 @@ def _skip_option(words: Sequence[str], position: int, letters: str, names: Seque
 
 
 def read_script(words: Sequence[str]) -> Script:
-    """Return what a command is to run of shell text, as shells, ``su`` and ``flock`` do.
+    """Return the shell text that a command runs, as shells, ``su`` and ``flock`` do.
 
     Args:
         words: the innermost command.
@@ -349,7 +349,7 @@ def _read_shell_call(words: Sequence[str]) -> Script:
             continue
         for letter in word[1:]:
             option = letter
-            # Their values are the next words, wherever in a cluster they stand: -oe pipefail.
+            # Their values are the next words, wherever they are in a cluster: -oe pipefail.
             if letter in "oO" and position < len(words):
                 option = words[position]
                 position += 1

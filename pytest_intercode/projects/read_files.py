@@ -1,7 +1,7 @@
-"""Which files of a project an agent has read, as far as what it did says so. Pure but for the copy.
+"""Finds the files of a project that an agent has read, from what it did. Pure, except for the copy.
 
-Nobody sees reading itself. What counts is a file that a call of a tool names, one that a search has
-found a line in, and what agents read without being told: instructions, skills and settings.
+Reading itself cannot be seen. A file counts as read if a tool call names it, if a search found a
+line in it, or if agents read it without being told: instructions, skills and settings.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _FOUND = re.compile(r"^(.+?):\d+[:-]", re.MULTILINE)  # FILE:LINE:, as grep writ
 _ESCAPED_LINE_END = re.compile(r"\\[nrt]")  # in the JSON of a call's arguments
 _VARIABLE = re.compile(r"\$\w+")
 _WILDCARD = re.compile(r"[*?]")
-_UNLIKE_WORDS = re.compile(r"[\s\"'`<>|;&(){}\[\],:=$*?\\]")  # that no word has, or as itself
-# What an agent writes may be made to take long: beyond these, files count as read unseen.
-_MAX_WILDCARDS = 8  # of a name; of one that has more, its two ends count
+_UNLIKE_WORDS = re.compile(r"[\s\"'`<>|;&(){}\[\],:=$*?\\]")  # in no word, or not as itself
+# An agent's text may be made to take long: beyond these limits, files count as read unchecked.
+_MAX_WILDCARDS = 8  # of a name; if it has more, only its two ends count
 _MAX_COMPARISONS = 5_000_000  # of names with patterns: some seconds
-_COMPARISONS_OF_PATTERN = 500  # that take as long as to make the pattern of a name
+_COMPARISONS_OF_PATTERN = 500  # which take as long as making the pattern of a name
 _MAX_SEARCHED = 10**9  # characters: some seconds
 _INSTRUCTIONS = frozenset(
     {
@@ -69,14 +69,14 @@ def find_read_files(
 ) -> dict[str, str]:
     """Return the files that an agent has read, with their digests.
 
-    The folder that a command runs in is not known, so the end of a file's path names it, and so
-    does a path that ends with all of it. Rather too many files count as read than too few.
+    The folder in which a command runs is not known, so a file is named by the end of its path, or
+    by a path that ends with its whole path. Too many files count as read rather than too few.
 
     Args:
-        turns: what it did.
-        digests: all files of the project, as they were at the beginning.
-        workdir: where its sandbox has the project.
-        commands: what else was run in the project for it: a file that one names counts as well.
+        turns: what the agent did.
+        digests: the digests of all files of the project, as they were at the beginning.
+        workdir: the path of the project in its sandbox.
+        commands: other commands that ran in the project for it; a file that one names counts too.
     """
     read_paths = {path for path in digests if _is_instruction(PurePosixPath(path))}
     texts: list[str] = []
@@ -92,21 +92,21 @@ def find_read_files(
         names.update(_normal_name(name, workdir) for name in _FOUND.findall(output))
     read_paths.update(_find_named(names, digests))
     read_paths.update(_find_matching(patterns, digests))
-    # Joined by what no path has.
+    # Joined by a character that no path has.
     read_paths.update(_find_mentioned("\0".join(texts), digests))
     return {path: digests[path] for path in sorted(read_paths)}
 
 
 def _normal_name(word: str, workdir: str) -> str:
-    """Return what of a word may be the end of a path in the project."""
+    """Return the part of a word that may be the end of a path in the project."""
     parts = posixpath.normpath(word).removeprefix(f"{workdir}/").lstrip("/").split("/")
-    # What leads to a folder that is not known says nothing: "..", and a variable.
+    # Parts that lead to an unknown folder say nothing: "..", and a variable.
     start = next((index for index, part in enumerate(parts) if part.strip(".*")), len(parts) - 1)
     return "/".join(parts[start:])
 
 
 def _find_named(names: Iterable[str], paths: Iterable[str]) -> Iterator[str]:
-    """Yield the paths that end with a name; where none does, the longest that a name ends with."""
+    """Yield the paths that end with a name; if there is none, the longest path that ends it."""
     whole_paths, depth = set(paths), _depth(paths)
     paths_by_end: dict[str, list[str]] = {}
     for path in whole_paths:
@@ -119,7 +119,7 @@ def _find_named(names: Iterable[str], paths: Iterable[str]) -> Iterator[str]:
 
 
 def _depth(paths: Iterable[str]) -> int:
-    """Return of how many parts a path has at most, and at least one."""
+    """Return the largest number of parts of a path, at least 1."""
     return max((path.count("/") + 1 for path in paths), default=1)
 
 
@@ -129,26 +129,26 @@ def _ends(parts: Sequence[str]) -> Iterator[str]:
 
 
 def _find_matching(patterns: Iterable[str], paths: Iterable[str]) -> Iterator[str]:
-    """Yield the paths whose ends match a pattern; all of them where it would take too long."""
+    """Yield the paths whose ends match a pattern; all paths if matching would take too long."""
     files_by_name: dict[str, list[Sequence[str]]] = {}
     for path in paths:
         parts = path.split("/")[::-1]
         files_by_name.setdefault(parts[0], []).append(parts)
-    # Joined by what no name has, so that a part is looked for in all of them at once.
+    # Joined by a character that no name has, so that one search covers all of them.
     all_names, depth = "/".join(files_by_name), _depth(paths)
     remaining_comparisons = _MAX_COMPARISONS
     for pattern in patterns:
-        # Two stars stand for any folders: those before them may be anywhere, and do not count.
+        # Two stars stand for any folders, so the folders before them do not matter.
         end = pattern.rpartition("**/")[2]
         if not end.strip("*?"):
-            continue  # any text may have such a word, and it says nothing
+            continue  # such a word may be in any text, and says nothing
         parts = end.rsplit("/", depth)[::-1][:depth]
         remaining_comparisons -= _COMPARISONS_OF_PATTERN * len(parts)
         if remaining_comparisons < 0:
             yield from paths
             return
         if max(_WILDCARD.split(parts[0]), key=len) not in all_names:
-            continue  # most words with a star are of programs
+            continue  # no file has such a name; most words with a star are code
         name, *folders = map(_compile, parts)
         matching = [files for key, files in files_by_name.items() if name.match(key)]
         remaining_comparisons -= len(files_by_name) + sum(map(len, matching))
@@ -159,7 +159,7 @@ def _find_matching(patterns: Iterable[str], paths: Iterable[str]) -> Iterator[st
 
 
 def _compile(pattern: str) -> re.Pattern[str]:
-    """Return a pattern of a name, which takes no longer however it is made."""
+    """Return the compiled pattern of a name, which matches in bounded time."""
     pieces = _WILDCARD.split(pattern)
     if len(pieces) > _MAX_WILDCARDS:
         pattern = f"{pieces[0]}*{pieces[-1]}"
@@ -167,7 +167,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 def _find_mentioned(text: str, paths: Iterable[str]) -> Iterator[str]:
-    """Yield the paths that a text has and no word can be, from their last such part on."""
+    """Yield paths that are not single words, if a text has their end from the last such part on."""
     ends: dict[str, list[str]] = {}
     for path in paths:
         head, separator, name = path.rpartition("/")
@@ -190,11 +190,11 @@ def _is_instruction(path: PurePosixPath) -> bool:
 def digests_of_layer(layer: Path, workdir: str = "/project") -> Mapping[str, str]:
     """Return digests of the files of a project's copy, by their paths in it.
 
-    A file's mode counts. Of a symbolic link, its target does.
+    A digest covers the content and whether the file is executable; for a symbolic link, its target.
 
     Args:
-        layer: the archive; what it holds does not change.
-        workdir: what is in it.
+        layer: the archive; its content does not change.
+        workdir: the folder that is in it.
 
     Raises:
         OSError, tarfile.TarError: it cannot be read.

@@ -3,12 +3,12 @@
 ::
 
     {"intercode_recording": 1, "test": ..., "prompt": ..., ...}    the head
-    {"path": "/v1/responses", "parts": [...], "lists": ..., ...}   an exchange, for each of them
-    {"record": {...}, "run": {...}}                                what became of the episode
+    {"path": "/v1/responses", "parts": [...], "lists": ..., ...}   one line for each exchange
+    {"record": {...}, "run": {...}}                                the result of the episode
     {"end": "SHA-256 of all before it"}
 
-Each request of an agent repeats the conversation. So what the lists of requests hold is written
-once, in ``parts`` of the exchange that has it first, and ``lists`` has the numbers of parts.
+Each request of an agent repeats the conversation. So an element of a request's lists is written
+once, in ``parts`` of the first exchange that has it, and ``lists`` has the numbers of parts.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ FORMAT_VERSION = 1
 """The version of the format that recordings are written in."""
 
 MAX_SIZE = 8 * 2**20
-"""Bytes that a recording may have, packed."""
+"""The largest size of a recording, in bytes, packed."""
 
 _MAX_UNPACKED = 128 * 2**20  # bytes of its lines
-_MAX_REQUESTS = 512 * 2**20  # bytes of its requests, in which a part may be any number of times
+_MAX_REQUESTS = 512 * 2**20  # bytes of its requests, in which parts may be repeated
 _MARK = "intercode_recording"
 _LISTS = ("messages", "input", "tools", "system")
 _LEVEL = 9  # of gzip; a recording is written once and kept in a repository
 
 
 class FileContent(NamedTuple):
-    """What a recording's file holds.
+    """The content of a recording's file.
 
     Attributes:
         head: the head, without the version of the format.
         exchanges: the exchanges, in the order in which they ended.
         record: the line of the episode's record; None if there is none.
-        run: what else is kept of the run.
+        run: what else is kept about the run.
     """
 
     head: Mapping[str, Any]
@@ -76,7 +76,7 @@ class ExchangeLines(Recorder):
         self.begin()
 
     def begin(self) -> None:
-        """Forget what there is."""
+        """Forget all exchanges."""
         self.lines: list[str] = []
         self.models: set[str] = set()
         self._parts: dict[bytes, int] = {}
@@ -84,7 +84,7 @@ class ExchangeLines(Recorder):
 
     @property
     def is_full(self) -> bool:
-        """Whether there was more than is kept, so that nothing may be written."""
+        """Whether the exchanges exceed the limits, so that nothing may be written."""
         return self._size > _MAX_UNPACKED or self._requests_size > _MAX_REQUESTS
 
     def write(self, number: int, row: dict[str, Any], answer: Mapping[str, Any] | None) -> None:
@@ -95,7 +95,7 @@ class ExchangeLines(Recorder):
             line = _dump(self._deduplicate(row))
             self._size += len(line)
             if self.is_full:
-                self.lines = []  # the memory is for others
+                self.lines = []  # free the memory
                 return
             self.lines.append(line)
             if row["model"]:
@@ -130,7 +130,7 @@ def write_file(
     """Write a recording, whole or not at all; equal content makes equal bytes.
 
     Args:
-        path: the file; folders on the way to it are made.
+        path: the file; missing folders above it are made.
         head: what it was made with.
         exchanges: the lines of :class:`ExchangeLines`.
         record: the line of the episode's record.
@@ -157,7 +157,7 @@ def write_file(
 
 
 def _describe_size(size: int, lines: Sequence[str]) -> str:
-    """Say that a recording is too large, and what of it is."""
+    """Return a message that a recording is too large, with its largest part."""
     largest = max(range(len(lines)), key=lambda number: len(lines[number]))
     if largest == 0:
         name = "its head"
@@ -176,8 +176,8 @@ def read_file(path: Path) -> FileContent:
     """Read a recording.
 
     Raises:
-        ConfigurationError: it is none, it is damaged or too large, or a newer version wrote it; the
-            message is one line.
+        ConfigurationError: it is not a recording, is damaged or too large, or was written by a
+            newer version; the message is one line.
         FileNotFoundError: there is no such file.
     """
     try:
@@ -204,7 +204,7 @@ def read_file(path: Path) -> FileContent:
 
 
 class _Mistake(Exception):
-    """What is wrong with a file, to follow its name."""
+    """What is wrong with a file, as a text that follows the file's name."""
 
 
 def _read(path: Path) -> FileContent:

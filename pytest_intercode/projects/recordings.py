@@ -1,8 +1,8 @@
-"""Recordings of project tests: where they are, whether they are current, and what replays them.
+"""Recordings of project tests: where they are, whether they are current, and their replay.
 
-A test's recording has what its agent exchanged with models, and what became of that. Replayed, the
-real agent runs in a real sandbox on the recorded answers. :func:`open_recording` decides, before
-anything is started, what a test does; nothing but its ``action`` lets a model be called.
+A test's recording has what its agent exchanged with models, and the result. In a replay, the real
+agent runs in a real sandbox on the recorded answers. Before anything is started,
+:func:`open_recording` decides what a test does; only its ``action`` allows a model to be called.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RecordMode: TypeAlias = Literal["", "none", "missing", "all"]
 """The value of ``--intercode-record``; empty where it is not given."""
 
 Action: TypeAlias = Literal["replay", "live", "record"]
-"""What a test does: it answers from the recording, or models are called, and perhaps recorded."""
+"""What a test does: answer from the recording, call models, or call and record them."""
 
 FOLDER = "recordings"
 """The folder of recordings, next to the test files that they belong to."""
@@ -53,30 +53,30 @@ _MAX_NAME_LENGTH = (
     100  # characters, without the digest and the suffix; file systems allow 255 bytes
 )
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)")  # by Windows
-# Outcomes of an agent that came to its end: what a test says of it may be recorded.
+# Outcomes of an agent that ran to its end, which may be recorded, whatever the test says.
 _ENDED: frozenset[Outcome] = frozenset(("solved", "failed"))
 _VOLATILE = ("host", "item", "node_id", "phases", "run_name", "shard", "test_digest", "test_passed")
-"""What a record says of the run that it was in, and not of what the agent did."""
+"""The fields of a record about the run that it was in, not about what the agent did."""
 
 _AGAIN = "record it again with --intercode-record=all"
 
 
 class StaleRecording(ConfigurationError):
-    """A recording was made with something else than what there is now; the message says what."""
+    """A recording was made with something that has since changed; the message says what."""
 
 
 # -- where it is
 
 
 def recording_path(node_id: str, test_file: Path) -> Path:
-    """Return where the recording of an item is: below ``recordings`` next to its test's file.
+    """Return the path of an item's recording: below ``recordings`` next to its test's file.
 
-    A name that a file system might change, shorten or take for another's has a digest at its end;
-    upper case is such, as some file systems do not tell it from lower case.
+    A name that a file system might change, shorten or confuse with another ends with a digest. This
+    includes names with upper case, which some file systems do not distinguish from lower case.
 
     Args:
-        node_id: of the item, ``tests/test_rules.py::test_uses_uv[codex]``.
-        test_file: the file.
+        node_id: the item's node id, such as ``tests/test_rules.py::test_uses_uv[codex]``.
+        test_file: the file of its test.
     """
     name = ".".join(node_id.split("::")[1:]) or node_id
     return test_file.parent / FOLDER / _safe(test_file.stem) / f"{_safe(name)}{_SUFFIX}"
@@ -96,7 +96,7 @@ def _safe(name: str) -> str:
 
 
 def _test_of(node_id: str) -> str:
-    """Return what of a node id stays the same wherever pytest is started."""
+    """Return the part of a node id that does not depend on where pytest is started."""
     path, separator, rest = node_id.partition("::")
     file = path.replace("\\", "/").rpartition("/")[2]
     return f"{file}{separator}{rest}"
@@ -111,14 +111,15 @@ class RecordingHead:
 
     Attributes:
         test: the name of the test's file and the rest of its node id.
-        prompt: what the agent was asked.
-        treatment: what was laid over the project; empty where a test has none.
+        prompt: the agent's prompt.
+        treatment: what was laid over the project; empty if the test has no treatments.
         agent: the agent as ``--intercode-agent`` names it.
-        agent_arguments: what it is made with.
-        agent_version: of its program; empty where that is not known.
-        inputs: what else decides what happens: digests by names such as ``fake gh``, ``answers``.
-        files: digests of the project's files, by their paths. In a recording, of those that the
-            agent has read; of the present, of all.
+        agent_arguments: the agent's arguments.
+        agent_version: the version of its program; empty if it is not known.
+        inputs: digests of everything else that decides what happens, by names such as ``fake gh``
+            or ``answers``.
+        files: digests of the project's files, by their paths: in a recording, of those that the
+            agent has read; for the current state, of all files.
         models: the models that were asked.
     """
 
@@ -134,21 +135,21 @@ class RecordingHead:
 
     @classmethod
     def of_item(cls, node_id: str, prompt: str, **more: Any) -> RecordingHead:
-        """Return the head of an item's run; ``more`` are further fields."""
+        """Return the head for a run of an item; ``more`` are further fields."""
         return cls(_test_of(node_id), prompt, **more)
 
     def difference(self, now: RecordingHead) -> str:
-        """Say what has changed since; empty if nothing has.
+        """Return what has changed since; empty if nothing has.
 
         Args:
-            now: what there is now; its ``files`` are all of the project.
+            now: the current state; its ``files`` are all files of the project.
         """
         changes = [
             *_change("the prompt", self.prompt, now.prompt),
             *_change("the treatment", self.treatment, now.treatment),
             *_change("the agent", self.agent, now.agent),
             *_changes("the agent's argument", self.agent_arguments, now.agent_arguments),
-            # An agent that is not installed has none, and what is played then is its record.
+            # An agent that is not installed has no version; its record is replayed then.
             *(
                 _change("the agent's version", self.agent_version, now.agent_version)
                 if self.agent_version and now.agent_version
@@ -163,7 +164,7 @@ class RecordingHead:
             changes.append(f"{path}, which the agent has read, {verb}")
         if len(changed_files) > 3:
             changes.append(f"so were {len(changed_files) - 3} more files that it has read")
-        # Of those there were, the recording has all.
+        # The recording has all such files that existed when it was made.
         new_files = [path for path in find_read_files((), now.files) if path not in self.files]
         changes += [f"{path}, which agents read, is new" for path in new_files[:3]]
         if len(new_files) > 3:
@@ -190,7 +191,7 @@ def _changes(name: str, before: Mapping[str, str], now: Mapping[str, str]) -> li
         label = f"{name} {key}".strip()
         if key not in before or key not in now:
             changes.append(f"{label} is {'new' if key in now else 'gone'}")
-        elif not name:  # digests say nothing
+        elif not name:  # digests mean nothing to people
             changes.append(f"{label} is changed")
         else:
             changes += _change(label, before[key], now[key])
@@ -202,14 +203,14 @@ def _changes(name: str, before: Mapping[str, str], now: Mapping[str, str]) -> li
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording that was read.
+    """A recording, as read from its file.
 
     Attributes:
         path: the file.
         head: what it was made with.
-        exchanges: what was asked and answered, in the order in which it ended.
+        exchanges: requests and answers, in the order in which they ended.
         record: the line of the episode's record, without what names its run; None if there is none.
-        run: what else was kept of the run, as :meth:`ItemRecording.save` got it.
+        run: what else was kept about the run, as given to :meth:`ItemRecording.save`.
     """
 
     path: Path
@@ -219,11 +220,11 @@ class Recording:
     run: Mapping[str, Any]
 
     def check(self, now: RecordingHead) -> None:
-        """See that it is current.
+        """Check that the recording is current.
 
         Raises:
             StaleRecording: something has changed; the message is one line.
-            ConfigurationError: it is another test's.
+            ConfigurationError: it is the recording of another test.
         """
         if self.head.test != now.test:
             raise ConfigurationError(
@@ -239,11 +240,11 @@ class Recording:
         """Return the record of the episode, as if the agent had just played it.
 
         Args:
-            task: what it is of.
-            node_id: of its item.
+            task: the task of the episode.
+            node_id: the node id of its item.
 
         Raises:
-            ConfigurationError: the recording has none, or not that of a project test.
+            ConfigurationError: the recording has no record, or not one of a project test.
         """
         record = from_row(self.record, str(self.path))
         try:
@@ -255,12 +256,12 @@ class Recording:
         return replace(record, task=TaskRecord.of(task, record.task.digest), node_id=node_id)
 
     def replayer(self, masks: Masks) -> Replayer:
-        """Return what answers an agent from this recording."""
+        """Return the replayer that answers an agent from this recording."""
         return Replayer(self.exchanges, f"this test ({self.path})", masks, f"; {_AGAIN}")
 
 
 def _check_state(state: Mapping[str, Any]) -> None:
-    """See that a run can be made of the state in a record.
+    """Check that a run can be made from the state in a record.
 
     Raises:
         TypeError, ValueError, AttributeError: it cannot.
@@ -272,8 +273,8 @@ def load_recording(path: Path) -> Recording:
     """Read a recording.
 
     Raises:
-        ConfigurationError: it is none, it is damaged, or a newer version wrote it; the message is
-            one line.
+        ConfigurationError: it is not a recording, is damaged, or was written by a newer version;
+            the message is one line.
         FileNotFoundError: there is no such file.
     """
     content = read_file(path)
@@ -303,16 +304,16 @@ def _read_head(row: Mapping[str, Any]) -> RecordingHead:
 
 @dataclass(frozen=True)
 class ItemRecording:
-    """What a test does with its recording: made by :func:`open_recording`, before it starts.
+    """What a test does with its recording; made by :func:`open_recording` before the test starts.
 
     Attributes:
         path: the file.
-        head: what there is now.
+        head: the current state.
         action: what the test does.
-        recording: what is replayed; None where models are called.
-        recorder: takes what is exchanged with models; None where nothing is recorded.
-        replayer: answers the agent; None where models are called.
-        masks: what no recording holds.
+        recording: the recording that is replayed; None if models are called.
+        recorder: records the exchanges with models; None if nothing is recorded.
+        replayer: answers the agent; None if models are called.
+        masks: the masks for recordings.
     """
 
     path: Path
@@ -330,12 +331,12 @@ class ItemRecording:
         files: Mapping[str, str] | None = None,
         run: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Write the recording, if the test records and its agent has come to its end.
+        """Write the recording, if the test records and its agent ran to its end.
 
-        A recording that is there is replaced only then, and only by a whole one.
+        Only then is an existing recording replaced, and only by a complete one.
 
         Args:
-            record: of the episode.
+            record: the record of the episode.
             files: digests of the project's files that the agent has read.
             run: what else is to be kept, as JSON values.
 
@@ -367,7 +368,7 @@ def open_recording(
     reaches_models: bool,
     masks: Masks,
 ) -> ItemRecording:
-    """Decide what a test does, by its recording, the option and what the user has set up.
+    """Decide what a test does, based on its recording, the option and the user's setup.
 
     ===============  ============  ===========  ==========================  ====================
     the recording    (no option)   none         missing                     all
@@ -378,19 +379,19 @@ def open_recording(
     cannot be read   an error      an error     an error                    an error
     ===============  ============  ===========  ==========================  ====================
 
-    Where models would be called, and none can be reached, it is an error.
+    If models would be called but none can be reached, it is an error.
 
     Args:
         mode: the option.
         path: where the recording is, or will be.
-        head: what there is now, with all files of the project.
+        head: the current state, with all files of the project.
         reaches_models: whether the user has set up a key or a server, or the agent needs neither.
-        masks: what no recording holds.
+        masks: the masks for recordings.
 
     Raises:
         StaleRecording: it is stale, and may not be recorded again.
-        ConfigurationError: nothing can be replayed, and no model may be called, or none can be; or
-            the file is not a recording of this test. The message is one line.
+        ConfigurationError: nothing can be replayed, and models may not be called or cannot be
+            reached; or the file is not a recording of this test. The message is one line.
     """
     name = f"{path.parent.name}/{path.name}"
     reason = f"there is no recording {name}"
@@ -425,7 +426,7 @@ def open_recording(
 
 
 def _masked(head: RecordingHead, masks: Masks) -> RecordingHead:
-    """Return a head as a recording has it."""
+    """Return a head with its texts masked, as in a recording."""
     return replace(
         head,
         prompt=masks.text(head.prompt),

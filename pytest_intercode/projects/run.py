@@ -30,33 +30,34 @@ __all__ = ["ProjectRun", "RunSoFar"]
 
 __tracebackhide__ = True  # a report shows the line of the test that asked
 
-_CHECK_TIMEOUT = 600.0  # seconds that a command of a test's own has
+_CHECK_TIMEOUT = 600.0  # seconds that a test's own command may take
 
 
 class _JudgeRun(Protocol):
-    """Has a model judge a run; the arguments are those of :meth:`ProjectRun.judge`."""
+    """Asks a model to judge a run; the arguments are those of :meth:`ProjectRun.judge`."""
 
     def __call__(
         self, run: ProjectRun, rubric: str, *, model: str, votes: int, at_least: float
     ) -> RunVerdict:
-        """Return what the model says."""
+        """Return the model's verdict."""
 
 
 class ProjectRun:
-    """One run of an agent on a prompt, which is over.
+    """One finished run of an agent on a prompt.
 
     Args:
         record: the record of the episode.
-        environment: the environment with the agent's sandbox; None where a recording was played.
-        calls: the calls of programs that the test gives or watches.
-        judge: has a model judge it; None where none can be asked.
+        environment: the environment with the agent's sandbox; None if the record of a recording was
+            replayed.
+        calls: the calls of programs that the test fakes or watches.
+        judge: asks a model to judge the run; None if no model can be asked.
         servers: the names of the MCP servers that the agent was given.
 
     Attributes:
-        record: the record; its outcome is set by the test's result, once that is known.
-        calls: see above, in the order in which they were made.
-        questions: what the agent said to the user, in order, each with the reply that it got; None
-            where it got none.
+        record: the record; the test's result sets its outcome, once it is known.
+        calls: the same, in the order in which the calls were made.
+        questions: the agent's messages to the user, in order, each with the reply; None for a
+            message without one.
     """
 
     def __init__(
@@ -122,13 +123,13 @@ class ProjectRun:
     @cached_property
     def _recorded_state(self) -> ProjectState:
         values = self.record.state.get("project")
-        if values is None:  # an agent that breaks its sandbox leaves none
+        if values is None:  # after an agent that broke its sandbox
             return ProjectState(unread=self.record.reason or "the record does not have it")
         return ProjectState.from_json(values)
 
     @property
     def _state(self) -> ProjectState:
-        """What the agent left; where that is not known, no question has an answer.
+        """What the agent left; if that is not known, no question can be answered.
 
         Raises:
             UngradableState: it could not be read.
@@ -140,15 +141,15 @@ class ProjectRun:
             )
         return state
 
-    # These are not cached: the frame of a cached property would be in the report of a failed test.
+    # These are not cached, as the report of a failed test would show a cached property's frame.
 
     @property
     def created(self) -> ChangedPaths:
         """The files that the agent created; a call asks for one: ``run.created("a.txt")``.
 
         Raises:
-            UngradableState: what the agent left could not be read. So do ``changed``, ``deleted``,
-                ``unchanged``, ``diff`` and ``commits``, and a test that asks for one fails.
+            UngradableState: what the agent left could not be read. ``changed``, ``deleted``,
+                ``unchanged``, ``diff`` and ``commits`` raise it too, so a test that uses one fails.
         """
         return ChangedPaths.of("created", self._state)
 
@@ -163,7 +164,7 @@ class ProjectRun:
         return ChangedPaths.of("deleted", self._state)
 
     def unchanged(self, path: str) -> Answer:
-        """Whether the agent created, changed and deleted nothing at a path.
+        """Whether the agent created, changed or deleted nothing at a path.
 
         Args:
             path: a file, a folder, or a pattern; see :class:`ChangedPaths`.
@@ -175,7 +176,7 @@ class ProjectRun:
 
     @property
     def diff(self) -> str:
-        """What the agent changed, as a patch in git's format; untracked files are in it."""
+        """What the agent changed, as a patch in git's format, including untracked files."""
         return self._state.patch
 
     @property
@@ -198,7 +199,7 @@ class ProjectRun:
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """What the agent said: next to what it did, to the user, and at the end."""
+        """What the agent said: along with its actions, to the user, and at the end."""
         thoughts = (turn.thought for turn in self.turns)
         questions = (message for message, _ in self.questions)
         messages = list(filter(None, (*thoughts, *questions)))
@@ -215,12 +216,12 @@ class ProjectRun:
 
     @property
     def outcome(self) -> Outcome:
-        """How the episode ended; an ordinary end is ``failed``, until the test has passed."""
+        """How the episode ended; an ordinary end is ``failed`` until the test has passed."""
         return self.record.outcome
 
     @property
     def usage(self) -> Usage:
-        """What the agent used up: requests, tokens (cached ones, too) and money."""
+        """What the agent used up: requests, tokens (including cached ones) and money."""
         return self.record.usage
 
     @property
@@ -230,26 +231,26 @@ class ProjectRun:
 
     @property
     def seconds(self) -> float:
-        """Wall time of the agent's part."""
+        """The wall time of the agent's part."""
         return self.record.seconds
 
     # -- then
 
     def check(self, command: str, timeout: float = _CHECK_TIMEOUT) -> CommandResult:
-        """Run a command in a fresh sandbox with what the agent left.
+        """Run a command in a fresh sandbox with the files that the agent left.
 
-        No process of the agent's is there, and nothing that it does can be seen by the agent.
+        The sandbox has no process of the agent, and the agent sees nothing of the command.
 
         Args:
-            command: for bash, in the project's folder.
-            timeout: seconds that it has.
+            command: a command for bash, which runs in the project's folder.
+            timeout: its time limit in seconds.
 
         Returns:
-            The exit status (None where the time was up) and the output.
+            The exit status (None if the time was up) and the output.
 
         Raises:
             TypeError: the command is not a text.
-            UngradableState: what was left is too much to be carried there.
+            UngradableState: what the agent left is too large to be copied there.
         """
         if not isinstance(command, str):
             raise TypeError(f"run.check(): a command is a text for bash, found {command!r:.80}")
@@ -263,9 +264,10 @@ class ProjectRun:
         votes: int = 3,
         at_least: float = PASSING_SCORE,
     ) -> RunVerdict:
-        """Return what a model says of the run by a rubric.
+        """Return a model's verdict on the run by a rubric.
 
-        It is shown what the agent was asked for, did, saw, said and changed; see docs/judges.md.
+        The model is shown what the agent was asked for, did, saw, said and changed; see
+        docs/judges.md.
 
         Args:
             rubric: what is graded, and how: what is worth 1, and what 0.
@@ -275,7 +277,7 @@ class ProjectRun:
             at_least: the score from which the verdict is true, above 0 and at most 1.
 
         Raises:
-            JudgeError: the model cannot be reached, or gives no verdict: an error of the test.
+            JudgeError: the model cannot be reached, or gives no verdict; the test has an error.
         """
         if self._judge is None:
             raise ConfigurationError("run.judge: nobody is there who could ask a model")
@@ -283,7 +285,7 @@ class ProjectRun:
 
     @property
     def sandbox(self) -> SandboxInfo:
-        """Where the agent's sandbox is; its processes have ended, and its files are there."""
+        """Where the agent's sandbox is; its processes have ended, and its files still exist."""
         return self._live("sandbox").sandbox_info
 
     def _live(self, name: str) -> ProjectEnvironment:
@@ -297,11 +299,11 @@ class ProjectRun:
 
 
 class RunSoFar:
-    """What a function of ``answers=`` is given next to the agent's message.
+    """The run so far, which a function in ``answers=`` is given with the agent's message.
 
     Args:
-        environment: the environment, in which the agent is acting.
-        answers: what the user said so far.
+        environment: the environment in which the agent acts.
+        answers: what the user has said so far.
     """
 
     def __init__(self, environment: ProjectEnvironment, answers: Answers) -> None:
@@ -309,10 +311,10 @@ class RunSoFar:
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """What the agent did up to now."""
+        """What the agent has done so far."""
         return tuple(self._environment.turns)
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """What the agent and the user said before."""
+        """The earlier messages of the agent, with the user's replies."""
         return tuple(self._answers.questions)

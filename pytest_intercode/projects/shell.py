@@ -1,12 +1,12 @@
-"""Shell text as the simple commands in it, in the order of the text. Pure: nothing is run.
+"""Parses shell text into its simple commands, in the order of the text. Pure: nothing is run.
 
-The grammar is tree-sitter's of Bash. A command is found wherever it stands: in lists, pipelines,
-subshells, loops and substitutions, in the text that a shell is given (``bash -c``, here-documents,
-``eval``), and behind programs that run another (``sudo``, ``env``, ``xargs``). What a script file
-holds is not in the text.
+The grammar is tree-sitter's for Bash. Commands are found everywhere: in lists, pipelines,
+subshells, loops and substitutions, in text that is passed to a shell (``bash -c``, here-documents,
+``eval``), and after programs that run another (``sudo``, ``env``, ``xargs``). The content of a
+script file is not in the text.
 
 The text is an agent's, so it may be anything: its length, its nesting and the number of its
-commands have bounds, and what is beyond them is left out and said (``ShellText.complete``).
+commands are limited. What exceeds the limits is left out and reported (``ShellText.complete``).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ShellCommand", "ShellText", "Word", "parse_shell"]
 
-MAX_TEXT = 256 * 1024  # bytes; agents write files by here-documents, so it is more than people type
-# The parser takes memory by the square of a pipeline's length, and time by that of what it closes.
+MAX_TEXT = 256 * 1024  # bytes; much, as agents write files with here-documents
+# The parser's memory is quadratic in a pipeline's length, its time in the number of closing signs.
 _MAX_CHARACTERS = {b"|": 4_000, b")": 8_000}
 _MAX_COMMANDS = 5_000
-_MAX_DEPTH = 80  # of nodes in each other; Python's own limit is far off
-_MAX_TEXTS = 8  # shell texts in each other
+_MAX_DEPTH = 80  # of nested nodes; far below Python's own limit
+_MAX_TEXTS = 8  # nested shell texts
 
-# Blanks to the grammar, and letters to Bash: those of Unicode beyond ASCII.
+# Unicode blanks beyond ASCII, which are blanks to the grammar but letters to Bash.
 _UNICODE_BLANK = (
     rb"\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80"
 )
@@ -60,11 +60,11 @@ class ShellCommand(NamedTuple):
     """A simple command of a text.
 
     Attributes:
-        readings: its words; behind them those of the command that it runs, as ``sudo`` does, to the
+        readings: its words, followed by those of the command that it runs, as ``sudo`` does, to the
             innermost. Leading assignments and redirections are left out.
-        text: as it is written.
-        link: what the exit status of the whole text says of it.
-        function: the function in whose body it stands; empty for none. It runs if that is called.
+        text: the command as it is written.
+        link: what the exit status of the whole text says about it.
+        function: the function in whose body it is, and with which it runs; empty for none.
     """
 
     readings: tuple[tuple[Word, ...], ...]
@@ -82,9 +82,9 @@ class ShellText(NamedTuple):
     """The commands of a text.
 
     Attributes:
-        commands: in the order of the text.
-        complete: it is all that is in the text; False where Bash could not parse it, or it is
-            beyond the bounds.
+        commands: the commands, in the order of the text.
+        complete: whether these are all commands of the text; False if it could not be parsed, or
+            exceeds the limits.
     """
 
     commands: tuple[ShellCommand, ...]
@@ -103,7 +103,7 @@ def parse_shell(text: str) -> ShellText:
 
 
 def _end_of_readable(data: bytes) -> int:
-    """Return how many bytes of a text are within the bounds of what is parsed."""
+    """Return how many bytes of a text are within the limits for parsing."""
     end = min(len(data), MAX_TEXT)
     for character, limit in _MAX_CHARACTERS.items():
         if data.count(character, 0, end) > limit:
@@ -115,10 +115,10 @@ def _end_of_readable(data: bytes) -> int:
 def _parse(data: bytes) -> Tree:
     """Return the tree of a text.
 
-    The grammar takes a backslash and a blank that begin a word for blanks between words, the second
-    of two backslashes at the end of ``$'...'`` for an escape of the quote, and every blank of
-    Unicode for a blank. So it is given other characters in place of an escaped blank or backslash,
-    and of these blanks. Positions stay, and words are read from the text itself.
+    The grammar misreads an escaped blank at the beginning of a word as blanks between words, the
+    second of two backslashes at the end of ``$'...'`` as an escape of the quote, and every Unicode
+    blank as a blank. So escaped blanks and backslashes, and these blanks, are replaced by other
+    characters for the parser. Positions stay the same, and words are read from the text itself.
     """
     return _parser().parse(_MISREAD.sub(_without_blank, data))
 
@@ -147,18 +147,18 @@ class _Text(NamedTuple):
 
 
 class _Reader:
-    """Collects the commands of one text, and of those in it.
+    """Collects the commands of a text, and of the texts in it.
 
     Attributes:
-        commands: those so far.
-        complete: nothing was left out.
+        commands: the commands so far.
+        complete: whether nothing was left out.
     """
 
     def __init__(self) -> None:
         self.commands: list[ShellCommand] = []
         self.complete = True
         self._source = ShellSource(b"")
-        self._texts = 0  # in each other, now
+        self._texts = 0  # how many texts are nested at this point
         self._depth = 0
         self._shell = ShellState()
 
@@ -182,7 +182,7 @@ class _Reader:
 
     @contextmanager
     def _own_shell(self) -> Iterator[None]:
-        """Read what another shell runs, whose options and end are its own."""
+        """Read, in this context, what a shell with its own options and its own end runs."""
         outer, self._shell = self._shell, self._shell.copy()
         yield
         self._shell = outer
@@ -220,7 +220,7 @@ class _Reader:
         self._depth -= 1
 
     def _visit_statements(self, node: Node, place: Place) -> None:
-        """Visit statements that follow each other: the status is that of the last."""
+        """Visit consecutive statements; their status is that of the last one."""
         children = [child for child in node.children if child.type != "comment"]
         last = max((n for n, child in enumerate(children) if child.is_named), default=-1)
         for number, child in enumerate(children):
@@ -235,7 +235,7 @@ class _Reader:
                 self._visit(child, child_place)
 
     def _visit_list(self, node: Node, place: Place) -> None:
-        """Visit ``a && b || c``, which is ``(a && b) || c``; long ones are deep in the tree."""
+        """Visit ``a && b || c``, which is ``(a && b) || c``; long lists are deeply nested."""
         parts: list[Node] = []
         all_and = True
         while node.type == "list":
@@ -248,12 +248,12 @@ class _Reader:
             node = left_parts[0]
         if node.type != "list":
             parts.append(node)
-        # All have succeeded if the list has; of a list that failed, nothing says which did. Before
-        # others, it may have failed: ``set -e`` heeds its last part alone.
+        # If the list succeeded, so did all parts; if it failed, nothing says which one did. A list
+        # that others follow may have failed: ``set -e`` heeds only its last part.
         link = place.weakened.link if all_and and not place.is_followed else "none"
         for number, part in enumerate(reversed(parts), 1):
             part_link: StatusLink = "none" if self._shell.may_end else link
-            # To the grammar, a redirection of the last one is the list's.
+            # The grammar assigns a redirection of the last part to the list.
             is_last = number == len(parts)
             part_place = replace(place if is_last else place.with_link(link), link=part_link)
             is_certain = place.is_certain and number == 1
@@ -286,7 +286,7 @@ class _Reader:
                     document = self._here_string(redirect)
                 end = max(end, redirect.end_byte)
                 words += redirect.children_by_field_name("destination")[1:]
-        # ``cat <<EOF && b`` and ``cat <<EOF | b`` have the rest of the line in the redirection.
+        # In ``cat <<EOF && b`` and ``cat <<EOF | b``, the redirection has the rest of the line.
         rest = [part for redirect in documents for part in self._after_document(redirect)]
         if body is not None:
             link: StatusLink = "none" if rest else place.link
@@ -304,7 +304,7 @@ class _Reader:
         return "".join(self._source.word(child) for child in redirect.named_children)
 
     def _document(self, redirect: Node) -> str:
-        """Return a here-document as the command reads it, with its expansions as they are."""
+        """Return a here-document as the command reads it, but with expansions as written."""
         start = next((c for c in redirect.children if c.type == "heredoc_start"), None)
         bodies = [child for child in redirect.children if child.type == "heredoc_body"]
         text = "".join(map(self._source.text, bodies))
@@ -313,7 +313,7 @@ class _Reader:
 
     @staticmethod
     def _after_document(redirect: Node) -> list[Node]:
-        """Return the commands behind the sign of a here-document, which are in its node."""
+        """Return the commands after the start of a here-document, which are in its node."""
         arguments = redirect.children_by_field_name("argument")
         return [
             child
@@ -322,7 +322,7 @@ class _Reader:
         ]
 
     def _visit_declaration(self, node: Node, place: Place) -> None:
-        """Visit ``export X=1``, ``local``, ``unset`` and the like, which the grammar sets apart."""
+        """Visit ``export X=1``, ``local``, ``unset`` and others with nodes of their own kind."""
         words = tuple(Word(self._source.text(child)) for child in node.children)
         self._add((words,), node, place)
         for child in node.named_children:
@@ -349,10 +349,10 @@ class _Reader:
             all_readings = tuple(map(tuple, readings(words)))
             link = place.link
             programs = {base_name(reading[0]) for reading in all_readings[:-1]}
-            if programs & RESERVED_WORDS:  # which group it belongs to is not known
+            if programs & RESERVED_WORDS:  # it is not known to which group it belongs
                 place, link = place.unknown, "none"
                 self._shell.note_unparsed()
-            elif "find" in programs:  # succeeds where what it runs for a file fails
+            elif "find" in programs:  # it succeeds even if what it runs for a file fails
                 link = "none"
             elif "xargs" in programs:
                 link = place.weakened.link
@@ -384,11 +384,11 @@ class _Reader:
         return [*parts, *extra]
 
     def _texts_of(self, words: tuple[Word, ...], place: Place) -> tuple[list[_Text], set[int]]:
-        """Return the shell texts that a command runs, and the identities of the words they are in.
+        """Return the shell texts that a command runs, and the identities of their words.
 
         Args:
             words: the innermost reading.
-            place: where it stands.
+            place: the place of the command.
         """
         if base_name(words[0]) == "eval":
             text_place = replace(place.with_link(place.link), is_certain=place.is_certain)

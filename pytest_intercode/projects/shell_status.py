@@ -1,7 +1,7 @@
-"""What the exit status of shell text says of the commands in it. Pure.
+"""What the exit status of shell text says about the commands in it. Pure.
 
-It follows Bash's manual on ``set -e``, ``set -o pipefail``, lists and ``exit``. Where it depends on
-what happens as the text runs, nothing is said.
+It follows Bash's manual on ``set -e``, ``set -o pipefail``, lists and ``exit``. If a status depends
+on what happens while the text runs, it counts as unknown.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ if TYPE_CHECKING:
 __all__ = ["Place", "ShellState", "StatusLink"]
 
 StatusLink: TypeAlias = Literal["equal", "success", "none"]
-"""What the exit status of a text says of one of its commands: it is the command's own; the command
-succeeded if the text did; nothing."""
+"""What the exit status of a text says about one of its commands: it equals the command's (equal);
+the command succeeded if the text did (success); nothing (none)."""
 
 _ENDING = frozenset(("exit", "return", "exec"))
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a node stands.
+    """The context of a node.
 
     Attributes:
-        link: what the exit status of the whole text says of it.
-        function: the function in whose body it stands.
-        document: what is on its standard input, as far as the text says it.
-        end: where its text ends with its redirections; 0 if it has none.
-        words: words of it that stand behind a redirection.
-        is_certain: it runs wherever its shell comes to it.
-        is_followed: more follows, whatever a list says here: ``set -e`` heeds its last part alone.
-        is_checked: ``set -e`` has no effect on what is in it, as before ``&&``.
+        link: what the exit status of the whole text says about it.
+        function: the function in whose body it is.
+        document: its standard input, as far as the text shows it.
+        end: where its text ends, including its redirections; 0 if it has none.
+        words: those of its words that follow a redirection.
+        is_certain: whether it runs unconditionally in its shell.
+        is_followed: whether more follows in spite of a failed list: ``set -e`` heeds only the last
+            part of a list.
+        is_checked: whether ``set -e`` has no effect in it, as before ``&&``.
     """
 
     link: StatusLink
@@ -49,34 +50,34 @@ class Place:
     is_checked: bool = False
 
     def with_link(self, link: StatusLink) -> Place:
-        """Return the place of a part that has another link, and no redirections."""
+        """Return the place of a part with another link, and without redirections."""
         return Place(link, self.function, is_checked=self.is_checked)
 
     @property
     def weakened(self) -> Place:
-        """The place of a command that has succeeded if the text has."""
+        """The place of a command that succeeded if the text did."""
         return self.with_link("none" if self.link == "none" else "success")
 
     @property
     def unknown(self) -> Place:
-        """The place of a command whose status the text's does not tell."""
+        """The place of a command about which the text's status says nothing."""
         return self.with_link("none")
 
 
 @dataclass
 class ShellState:
-    """What a shell has been told so far, in the order of its text.
+    """The options of a shell so far, in the order of its text.
 
-    A function may be called anywhere behind its definition, so what it would do may happen from
-    there on, and what it would turn off is not relied on.
+    A function may be called anywhere after its definition, so its effects may happen from there on,
+    and an option that it would turn off is not relied on.
 
     Attributes:
-        stops: it ends after a command that fails (``set -e``).
-        may_stop: it may have ended with another status than 0.
-        may_end: it may have ended with any status.
-        pipefail: a pipeline fails if one of its commands does.
-        may_pipefail: it may do so.
-        is_fixed: no function turns one of the two off.
+        stops: whether it ends after a command that fails (``set -e``).
+        may_stop: whether it may have ended with another status than 0.
+        may_end: whether it may have ended with any status.
+        pipefail: whether a pipeline fails if one of its commands does.
+        may_pipefail: whether a pipeline may do so.
+        is_fixed: whether no function turns off one of the two options.
     """
 
     stops: bool = False
@@ -87,16 +88,16 @@ class ShellState:
     is_fixed: bool = True
 
     def copy(self) -> ShellState:
-        """Return the state of a shell that this one starts in itself, as for ``( )``."""
+        """Return the state of a shell that this one starts, as for ``( )``."""
         return replace(self)
 
     def statement_place(self, place: Place, *, is_last: bool, in_background: bool) -> Place:
         """Return the place of one of several statements that follow each other.
 
         Args:
-            place: that of all.
-            is_last: no other one follows.
-            in_background: nobody waits for it.
+            place: the place of all of them.
+            is_last: whether no other one follows.
+            in_background: whether the shell does not wait for it.
         """
         if self.may_end or in_background:
             statement = place.unknown
@@ -115,11 +116,11 @@ class ShellState:
         return place.link if is_last else "none"
 
     def note(self, words: Sequence[Word], place: Place) -> None:
-        """Note what a command means for those that follow.
+        """Note the effects of a command on those that follow.
 
         Args:
             words: its words.
-            place: where it stands.
+            place: its place.
         """
         if words[0] == "set":
             self._set_options(words, place)
@@ -130,7 +131,7 @@ class ShellState:
 
     @staticmethod
     def _goes_on(words: Sequence[Word], place: Place) -> bool:
-        """Whether what ends a shell does not end it: ``exec >log``, ``return`` from a function."""
+        """Whether the shell goes on all the same: ``exec >log``, ``return`` from a function."""
         return (
             len(words) == 1 if words[0] == "exec" else words[0] == "return" and place.function != ""
         )

@@ -26,8 +26,8 @@ class Word(str):
     """A word of a command as its program gets it, without quotes.
 
     Attributes:
-        expands: the shell makes something else of it (``$X``, ``*.py``, ``{a,b}``); it is as in the
-            text there.
+        expands: whether the shell expands it (``$X``, ``*.py``, ``{a,b}``); the expansion is kept
+            as it is in the text.
     """
 
     __slots__ = ("expands",)
@@ -42,7 +42,7 @@ class Word(str):
 
 @dataclass(frozen=True)
 class ShellSource:
-    """The bytes of a text, by which the nodes of its tree have words.
+    """The bytes of a text, from which the nodes of its tree get their words.
 
     Attributes:
         data: the text in UTF-8.
@@ -73,13 +73,13 @@ class ShellSource:
 
     def _join(self, node: Node) -> Word:
         parts = [self.word(child) for child in node.children if not marks_translation(child)]
-        # {a,b} and a* are in several nodes.
+        # {a,b} and a* consist of several nodes.
         bare = "".join(self.text(child) for child in node.children if child.type == "word")
         expands = any(part.expands for part in parts) or _GLOB.search(bare) is not None
         return Word("".join(parts), expands)
 
     def _double_quoted(self, node: Node) -> Word:
-        """Return what is between two double quotes; expansions stay as they are."""
+        """Return the text between two double quotes; expansions stay as they are."""
         texts, position, expands = [], node.start_byte + 1, False
         end = node.end_byte - 1
         for child in node.named_children:
@@ -96,18 +96,18 @@ class ShellSource:
 
 
 def marks_translation(node: Node) -> bool:
-    """Whether it is the first character of ``$"..."``."""
+    """Whether a node is the first character of ``$"..."``."""
     following = node.next_sibling
     return node.type == "$" and following is not None and following.start_byte == node.end_byte
 
 
 def unescape(match: re.Match[str]) -> str:
-    """Return what a backslash protects; a line end that one protects is nothing."""
+    """Return the character that a backslash escapes; an escaped line end is removed."""
     return "" if match[1] == "\n" else match[1]
 
 
 def _unescape_ansi(match: re.Match[str]) -> str:
-    """Return the character of an escape in ``$'...'``, or the byte as Python escapes it."""
+    """Return the character of an escape in ``$'...'``, or a byte as a surrogate escape."""
     short, unicode, long, octal, control, letter = match.groups()
     if letter is not None:
         return _ANSI.get(letter, letter if letter in "\\'\"?" else match[0])

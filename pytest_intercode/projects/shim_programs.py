@@ -1,4 +1,4 @@
-"""The programs of a sandbox that are shims: which there may be, and their files."""
+"""The programs of a sandbox that are shims: which are allowed, and their files."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["FakeLike", "ShimPrograms"]
 __tracebackhide__ = True  # a report shows the line of the test that asked
 
 FakeLike: TypeAlias = "Fake | str | os.PathLike[str]"
-"""What stands for a program: answers, or the path of a script."""
+"""What replaces a program: answers, or the path of a script."""
 
 _NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._+@-]*")
 _MAX_SCRIPT_BYTES = 16 * 1024**2
-# What agents, their shells and the shims themselves are run by.
+# Programs that run agents, their shells and the shims themselves.
 _RESERVED = frozenset(("bash", "env", "node", "perl", "sh"))
 _READS_INPUT = {None: "words", True: "always", False: "never"}
 
@@ -35,11 +35,11 @@ def _client() -> str:
 
 @dataclass(frozen=True)
 class ShimPrograms:
-    """What is faked and watched in a sandbox.
+    """The programs that are faked and watched in a sandbox.
 
     Attributes:
-        fakes: the answers in the place of programs.
-        scripts: the scripts in the place of programs.
+        fakes: the answers that replace programs.
+        scripts: the scripts that replace programs.
         watched: the programs that are watched.
     """
 
@@ -55,7 +55,7 @@ class ShimPrograms:
         folder: Path,
         agent_programs: Collection[str],
     ) -> ShimPrograms:
-        """Check what a user gives; see :class:`~pytest_intercode.projects.shims.Shims`.
+        """Check a user's arguments; see :class:`~pytest_intercode.projects.shims.Shims`.
 
         Raises:
             ConfigurationError: a program is not a name, is reserved, or is there twice; a script

@@ -2,8 +2,9 @@
 
 A connection carries one message and its answer: fields, each after its length (four bytes,
 big-endian), up to the end of the stream. The first field is the secret of the episode. Agents may
-send anything, from any process of theirs, and as often as they like; so a message is read within
-limits of bytes and seconds, so many are read at a time, and the others wait in the kernel.
+send anything, from any of their processes, and as often as they like. So there are limits of bytes
+and seconds for reading a message, only a limited number is read at a time, and the others wait in
+the kernel.
 """
 
 from __future__ import annotations
@@ -30,27 +31,27 @@ __all__ = ["Endpoint", "Handler", "ShimServer", "pack_fields", "unpack_fields"]
 __tracebackhide__ = True  # a report shows the line of the test that asked
 
 Handler: TypeAlias = "Callable[[Sequence[bytes]], Awaitable[Sequence[bytes]]]"
-"""Answers a message's fields, without the secret, with fields; no field closes the connection."""
+"""Returns the answer's fields for a message's, without the secret; no fields for no answer."""
 
 _THREAD = "intercode-shims"
 _LENGTH = struct.Struct(">I")
 _MAX_MESSAGE = 600 * 1024  # bytes; a shim sends less (shim.pl)
-_MAX_FIELDS = 70_000  # a shim sends at most a word for each four of its bytes
+_MAX_FIELDS = 70_000  # a shim sends at most one word for every four bytes
 _MAX_EXCHANGES = 16  # of an episode at a time
 _MAX_WAITING = 512  # connections that the kernel keeps until it is their turn
-_READ_TIMEOUT = 10.0  # seconds for a message to come
+_READ_TIMEOUT = 10.0  # seconds for a message to arrive
 _WRITE_TIMEOUT = 30.0  # seconds for an answer to be read
-_ACCEPT_INTERVAL = 0.1  # seconds until the next try where this process has no descriptor left
+_ACCEPT_INTERVAL = 0.1  # seconds until the next try when this process has no descriptor left
 _STOP_TIMEOUT = 10.0  # seconds
 
 
 def pack_fields(fields: Iterable[bytes]) -> bytes:
-    """Return a message of these fields."""
+    """Return a message with these fields."""
     return b"".join(_LENGTH.pack(len(field)) + field for field in fields)
 
 
 def unpack_fields(message: bytes) -> list[bytes]:
-    """Return the fields of a message; none if it is not one."""
+    """Return the fields of a message; none if it is malformed."""
     fields: list[bytes] = []
     start = 0
     while start < len(message):
@@ -73,7 +74,7 @@ class Endpoint:
 
     Attributes:
         path: its path.
-        secret: what messages begin with.
+        secret: the first field of every message.
     """
 
     def __init__(self, path: Path, handle: Handler) -> None:
@@ -87,7 +88,7 @@ class Endpoint:
         try:
             self._listener.setblocking(False)
             self._listener.bind(os.fspath(path))
-            path.chmod(0o666)  # sandboxes have accounts of their own
+            path.chmod(0o666)  # sandboxes have their own accounts
             self._listener.listen(_MAX_WAITING)
         except BaseException:
             self._listener.close()
@@ -101,11 +102,11 @@ class Endpoint:
     # -- on the server's thread
 
     async def start(self) -> None:
-        """Begin to serve."""
+        """Start to serve."""
         self._serving = asyncio.get_running_loop().create_task(self._serve())
 
     async def stop(self) -> None:
-        """End all exchanges, and listen no more."""
+        """End all exchanges, and stop listening."""
         tasks = [task for task in (self._serving, *self._tasks) if task is not None]
         for task in tasks:
             task.cancel()
@@ -123,7 +124,7 @@ class Endpoint:
             slots.release()
 
         while True:
-            # Before it is accepted, so that whoever has to wait does so in the kernel.
+            # Before the connection is accepted, so that waiting ones stay in the kernel.
             await slots.acquire()
             try:
                 connection, _ = await loop.sock_accept(self._listener)
@@ -145,12 +146,12 @@ class Endpoint:
             connection.setblocking(False)
             peer = peer_network(connection)
             if self._network and peer and peer != self._network:
-                return  # a sandbox's root may find the sockets of others
+                return  # root in a sandbox may find the sockets of other sandboxes
             message = await asyncio.wait_for(_read(connection), _READ_TIMEOUT)
             secret, *fields = unpack_fields(message) or [b""]
             if not hmac.compare_digest(secret, self.secret.encode()):
                 return
-            # Only of one that knew the secret, so that no other sandbox can be the first.
+            # Only for a peer that knew the secret, so that no other sandbox can be the first.
             self._network = self._network or peer
             answer = await self._handle(fields)
             data = pack_fields(answer)
@@ -158,7 +159,7 @@ class Endpoint:
 
 
 async def _read(connection: socket.socket) -> bytes:
-    """Return what comes up to its end; nothing if that is too much."""
+    """Return what arrives until the end of the stream; nothing if it is too much."""
     loop = asyncio.get_running_loop()
     message = bytearray()
     while data := await loop.sock_recv(connection, 65536):
@@ -171,12 +172,11 @@ async def _read(connection: socket.socket) -> bytes:
 class ShimServer:
     """Serves the shims of all episodes of one process; its thread runs while any is open.
 
-    It also keeps the folders that their sandboxes see, until :meth:`close`: sandboxes with the same
-    programs see the same folder, so that their specs are equal, and an engine elsewhere needs one
-    copy.
+    It also keeps the folders that their sandboxes see, until :meth:`close`. Sandboxes with the same
+    programs see the same folder, so their specs are equal, and a remote engine needs only one copy.
 
     Attributes:
-        process: the process that it is of.
+        process: the process that made it.
     """
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ class ShimServer:
 
     @property
     def sockets(self) -> Path:
-        """The folder of the sockets; sandboxes see it, and none but root can list it."""
+        """The folder of the sockets; sandboxes see it, and only root can list it."""
         self.process.check()
         with self._lock:
             if self._sockets is None:
@@ -198,7 +198,7 @@ class ShimServer:
             return self._sockets
 
     def programs(self, files: Iterable[tuple[str, bytes]]) -> Path:
-        """Return a folder with these programs, by their paths in it."""
+        """Return a folder with these programs, which are given by their paths in it."""
         self.process.check()
         key = tuple(sorted(files))
         with self._lock:
@@ -226,7 +226,7 @@ class ShimServer:
         Raises:
             OSError: it cannot be made.
         """
-        # Without the lock, which the folder's property takes itself.
+        # Before taking the lock, which the property ``sockets`` takes itself.
         endpoint = Endpoint(self.sockets / secrets.token_hex(8), handle)
         with self._lock:
             if self._thread is None:

@@ -1,11 +1,11 @@
-"""Shims: programs first on an agent's PATH that answer for others, or report how they are called.
+"""Shims: programs, first on an agent's PATH, that answer for others or report how they are called.
 
-Each is a small program in a folder that the sandbox can only read (``shim.pl``). It reports each
-call to the process of the test: through a socket in a folder that the sandbox sees, or through a
-port of the sandbox that leads to that socket, where the engine shares no folder with us.
+Each is a small program (``shim.pl``) in a folder that the sandbox can only read. It reports each
+call to the process of the test: through a socket in a folder that the sandbox sees, or, if the
+engine shares no folder with us, through a port of the sandbox that leads to that socket.
 
-An agent need not use them: it may leave the folder out of its PATH, call a program by its path, or
-report calls that it never made. A call that was reported stays.
+An agent can avoid them: it may leave the folder out of its PATH, call a program by its path, or
+report calls that it never made. It cannot take back a call that was reported.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ __all__ = ["Shims"]
 __tracebackhide__ = True  # a report shows the line of the test that asked
 
 _SOCKETS_FOLDER = "/opt/intercode/shims.sockets"
-_ADDRESS = "/opt/intercode/shims.address"  # where a shim reads whom to ask
-_PERL = "/usr/bin/perl"  # runs them
+_ADDRESS = "/opt/intercode/shims.address"  # where a shim reads the address to ask
+_PERL = "/usr/bin/perl"  # runs the shims
 _PORTS = range(20_000, 60_000)
 _OPEN_TIMEOUT = 60.0  # seconds for the first shim to run in a sandbox
-_FUNCTION_TIMEOUT = 5.0  # seconds for a test's function to return once its episode is over
-_MAX_CALLS = 10_000  # of an episode that are recorded
+_FUNCTION_TIMEOUT = 5.0  # seconds for a test's function to return after its episode has ended
+_MAX_CALLS = 10_000  # recorded calls of an episode
 _MAX_BYTES = 32 * 1024**2  # of their texts
-_TEXT_BYTES = 16  # that each of these takes besides its characters; there are empty ones, too
+_TEXT_BYTES = 16  # that a text counts besides its characters, since texts may be empty
 _MAX_STATUS = 255
-_NO_PERL = 3  # exit status of the commands that follow
+_NO_PERL = 3  # an exit status of the commands below, like the next one
 _NO_PROFILE = 4
-# A login shell of Debian sets PATH again. Then it reads what is in this folder, as others do.
+# Debian's login shell sets PATH again, and then, like others, reads the files in this folder.
 _PROFILE_FOLDER = "/etc/profile.d"
 _PROFILE = f"{_PROFILE_FOLDER}/zz-intercode-shims.sh"
 _PROFILE_TEXT = f"""\
@@ -77,19 +77,19 @@ class Shims:
     """The shims of one episode.
 
     Args:
-        fakes: from programs to what answers in their place: a fake, or the path of a script, which
-            is run in the sandbox. Its first line says what runs it (``#!``).
-        watch: programs whose calls are recorded; they run as they are.
-        folder: what paths of scripts are relative to; by default the current directory.
-        agent_programs: programs that the agent needs, which nothing may stand in the place of.
+        fakes: programs and what answers in their place: a fake, or the path of a script, which is
+            run in the sandbox. The script's first line names its interpreter (``#!``).
+        watch: programs whose calls are recorded; they run unchanged.
+        folder: the folder to which paths of scripts are relative; by default the current directory.
+        agent_programs: programs that the agent needs, and that may not be replaced.
 
     Attributes:
         readonly: folders for the sandbox, as ``SandboxSpec.readonly`` takes them.
-        variables: its variables. With them the keeper puts the shims first on the PATH of the
-            agent's shell alone, so that none of our own commands runs one.
+        variables: variables for the sandbox. With them the keeper puts the shims first on the PATH
+            of the agent's shell only, so that none of our own commands runs a shim.
 
     Raises:
-        ConfigurationError: a program is not a name, is reserved, or is there twice; a script cannot
+        ConfigurationError: a program is not a name, is reserved, or is given twice; a script cannot
             be read.
     """
 
@@ -117,32 +117,32 @@ class Shims:
                 (str(server.programs(files)), SHIMS_FOLDER),
                 (str(server.sockets), _SOCKETS_FOLDER),
             )
-            # The second one: perl complains where a sandbox lacks the locale that it names.
+            # The second variable keeps perl from complaining about a locale that a sandbox lacks.
             self.variables = (("INTERCODE_PATH", f"{SHIMS_FOLDER}/bin"), ("PERL_BADLANG", "0"))
 
     @property
     def calls(self) -> list[ShimCall]:
-        """The calls up to now, in the order in which they were made."""
+        """The calls so far, in the order in which they were made."""
         return self._log.calls
 
     @property
     def unrecorded(self) -> int:
-        """How many calls were too many to be recorded; fakes refuse them."""
+        """How many calls exceeded the limits and were not recorded; fakes refuse such calls."""
         return self._log.unrecorded
 
     def check(self) -> None:
-        """See that all functions of fakes gave an answer.
+        """Check that all functions of fakes returned an answer.
 
         Raises:
-            BaseException: what the first one raised that gave none.
+            BaseException: what the first function that failed raised.
         """
         if self._error is not None:
             raise self._error
 
     def open(self, sandbox: Sandbox) -> None:
-        """Have the shims of a sandbox answer, before an agent acts in it.
+        """Make the shims of a sandbox work, before an agent acts in it.
 
-        Where an episode begins again in another sandbox, what was called in the first is forgotten.
+        If an episode begins again in another sandbox, the calls in the first one are forgotten.
 
         Raises:
             ConfigurationError: the sandbox lacks perl.
@@ -152,7 +152,7 @@ class Shims:
             return
         self.close()
         self._log, self._error = _CallLog(), None
-        self._one_function = asyncio.Lock()  # the one before may be of a loop that has ended
+        self._one_function = asyncio.Lock()  # the previous one may belong to a loop that has ended
         try:
             self._endpoint = endpoint = self._server.open(self._handle)
         except OSError as error:
@@ -168,7 +168,7 @@ class Shims:
             raise
 
     def close(self) -> None:
-        """Answer no more calls; may be called twice, and from any thread."""
+        """Stop answering calls; may be called twice, and from any thread."""
         endpoint, self._endpoint = self._endpoint, None
         if endpoint is not None and self._server is not None:
             self._server.end(endpoint)
@@ -181,7 +181,7 @@ class Shims:
     # -- on the server's thread
 
     async def _handle(self, fields: Sequence[bytes]) -> Sequence[bytes]:
-        """Answer a message of a shim, or whatever an agent sends."""
+        """Answer a message of a shim, or anything else that an agent sends."""
         verb, *rest = (field.decode("utf-8", "surrogateescape") for field in fields or [b""])
         if verb == "check":
             return b"0", b"", b""
@@ -210,10 +210,10 @@ class Shims:
         if number is None:
             return _refuse_excess(call, "calls")
         answer = self._programs.fakes[call.program].find_answer(call.arguments)
-        if excess == "arguments":  # a pattern would match what was not called
+        if excess == "arguments":  # a pattern would match arguments that were cut off
             found_answer = _refuse_excess(call, "arguments")
         elif callable(answer) and answer is not refuse:
-            async with self._one_function:  # functions need not expect each other
+            async with self._one_function:  # so that functions need not be thread-safe
                 found_answer = await self._call_function(answer, call)
         else:
             found_answer = resolve(answer, call)
@@ -221,12 +221,12 @@ class Shims:
         return found_answer
 
     async def _call_function(self, answer: Answer, call: ShimCall) -> FakeAnswer:
-        """Call a function of the test's on a thread, as it may take its time."""
+        """Call a function of the test on a thread, as it may be slow."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[FakeAnswer] = loop.create_future()
 
         def set_result(result: FakeAnswer) -> None:
-            if not future.done():  # it is, where the episode has ended
+            if not future.done():  # it is done if the episode has ended
                 future.set_result(result)
 
         def run() -> None:
@@ -245,7 +245,7 @@ class Shims:
 
 
 class _CallLog:
-    """The calls of an episode, within limits; from any thread."""
+    """The calls of an episode, within limits; may be used from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -256,7 +256,7 @@ class _CallLog:
 
     @property
     def calls(self) -> list[ShimCall]:
-        """A copy of them."""
+        """A copy of the calls so far."""
         with self._lock:
             return list(self._calls)
 
@@ -274,12 +274,12 @@ class _CallLog:
             return len(self._calls) - 1
 
     def end(self, number: str, status: str) -> None:
-        """Record the end that a shim reports; what cannot be changes nothing."""
+        """Record the end that a shim reports; an impossible one is ignored."""
         if all(text.isascii() and text.isdecimal() and len(text) < 9 for text in (number, status)):
             self.finish(int(number), min(int(status), _MAX_STATUS))
 
     def finish(self, number: int, status: int, refused: bool = False) -> None:
-        """Record the end of a call; a second one changes nothing."""
+        """Record the end of a call; a second end is ignored."""
         with self._lock:
             if number < len(self._calls) and self._calls[number].status is None:
                 seconds = time.monotonic() - self._start_times[number]
@@ -289,7 +289,7 @@ class _CallLog:
 
 
 def _make_ready(sandbox: Sandbox, address: str) -> None:
-    """Write down in a sandbox whom its shims ask, and have one of them do so."""
+    """Write the address that shims ask into a sandbox, and check that a shim can ask it."""
     command = _MAKE_READY.format(
         perl=_PERL,
         no_perl=_NO_PERL,

@@ -1,8 +1,7 @@
-"""Which tools an agent called, by names that no client makes its own, and which skills it read.
+"""The tools that an agent called, by names that do not depend on the client, and skills it read.
 
-A tool of an MCP server has a name of each client's making: ``mcp__tickets__create``,
-``tickets_create``, ``tickets.create``. By the names of the servers that are known it is
-``tickets.create`` for all of them.
+Each client names an MCP server's tool in its own way: ``mcp__tickets__create``, ``tickets_create``,
+``tickets.create``. With the known names of servers, it is ``tickets.create`` for all of them.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ __all__ = ["ToolCall", "ToolCalls", "loaded_skill"]
 
 __tracebackhide__ = True  # a report shows the line of the test that asked
 
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9]+")  # clients write other characters in place of these
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9]+")  # clients may replace these by other characters
 _MCP_NAME = re.compile(r"mcp__(?P<server>.+?)__(?P<tool>.+)", re.DOTALL)
 _SKILL_TOOL = re.compile(r"(?:load_|use_)?skills?", re.IGNORECASE)
 _SKILL_KEYS = ("skill", "name", "skill_name", "command")
 _WRITES = re.compile(r"write|edit|patch|create|replace|insert|delete|remove", re.IGNORECASE)
 _SKILL_FILE = "SKILL.md"
 _MAX_SHOWN = 40  # characters of an argument
-# Programs that get the path of a file and do not show what is in it.
+# Programs that take the path of a file but do not show its content.
 _SHOW_NOTHING = frozenset(
     (
         *("[", "basename", "chmod", "chown", "cp", "dirname", "echo", "file", "find", "git", "ln"),
@@ -42,14 +41,14 @@ _SHOW_NOTHING = frozenset(
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call of a tool of the agent's own, its shell included.
+    """A call of one of the agent's own tools, including its shell.
 
     Attributes:
-        name: the tool's name; of an MCP server's, as the server calls it, as far as the client
-            keeps it.
-        server: the MCP server; empty for a tool that the client brings along.
-        arguments: what it was called with; of a shell, its ``command``.
-        result: what it returned, as the model was shown it.
+        name: the tool's name; for an MCP server's tool, the server's own name for it, as far as the
+            client keeps it.
+        server: the MCP server; empty for a tool of the client.
+        arguments: the arguments of the call; for a shell, its ``command``.
+        result: the result, as shown to the model.
         turn: the turn's number, from 1.
         label: the name that the client gives it.
     """
@@ -80,7 +79,7 @@ class ToolCall:
 
 
 class ToolCalls(Sequence[ToolCall]):
-    """The calls of tools of one run, in order; none for an agent that acts through the environment.
+    """The tool calls of one run, in order; none for an agent that acts through the environment.
 
     Args:
         turns: the episode's turns.
@@ -111,8 +110,8 @@ class ToolCalls(Sequence[ToolCall]):
         """Return whether the agent called a tool.
 
         Args:
-            tool: ``server.tool`` of an MCP server; the name alone of any tool.
-            arguments: arguments that the call has, among others: a value that is equal, or a
+            tool: ``server.tool`` for a tool of an MCP server; for any tool, its name.
+            arguments: arguments that the call must have, among others: each is an equal value, or a
                 compiled regular expression that matches somewhere in a text.
         """
         argument_texts = "".join(f", {name}={value!r}" for name, value in arguments.items())
@@ -144,16 +143,16 @@ class ToolCalls(Sequence[ToolCall]):
 def loaded_skill(name: str, calls: ToolCalls, commands: Commands) -> Answer:
     """Return whether the agent loaded a skill.
 
-    It has loaded one if it called the client's tool for that (``Skill`` of Claude Code, ``skill``)
-    with its name, or read ``skills/NAME/SKILL.md`` in any folder: with another tool that has the
-    path as an argument and does not write, or with a command that has it as a word, and is not one
-    like ``ls`` that shows nothing of a file. A command that failed does not count. A skill that the
-    client puts into the prompt by itself is not seen here, nor is one that a script reads.
+    An agent has loaded a skill if it called the client's tool for skills (``Skill`` in Claude Code,
+    ``skill``) with its name, or if it read ``skills/NAME/SKILL.md`` in any folder: with another
+    tool that has the path as an argument and does not write, or with a command that has it as a
+    word, except for commands like ``ls`` that do not show the content. Failed commands do not
+    count. Skills that the client itself puts into the prompt, or that a script reads, are not seen.
 
     Args:
-        name: the skill's name, which is its folder's.
-        calls: the run's calls of tools.
-        commands: its commands.
+        name: the skill's name, which is that of its folder.
+        calls: the tool calls of the run.
+        commands: the commands of the run.
     """
     loads = [*_loads_of_calls(calls), *_loads_of_commands(commands)]
     matching = [
@@ -182,11 +181,11 @@ def _call_of(turn: Turn, number: int, servers: Sequence[str]) -> ToolCall:
 
 
 def _split_name(label: str, servers: Sequence[str]) -> tuple[str, str]:
-    """Return the server and the tool of a client's name; no server for a tool of its own.
+    """Return the server and the tool that a client's name means; no server for its own tools.
 
     Args:
         label: the name.
-        servers: the servers that are known, the longest first.
+        servers: the known servers, the longest name first.
     """
     for server in servers:
         words = map(re.escape, filter(None, _NOT_IN_NAMES.split(server)))
@@ -203,13 +202,13 @@ def _plain(name: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return the beginning of an argument's repr, however deep or long a model has made it."""
+    """Return the beginning of an argument's repr, even if a model made it deep or long."""
     text = repr(value[:_MAX_SHOWN]) if isinstance(value, str) else reprlib.repr(value)
     return text[:_MAX_SHOWN]
 
 
 def _differences(call: ToolCall, arguments: Mapping[str, Any]) -> Iterator[str]:
-    """Yield in what a call differs from arguments that were asked for."""
+    """Yield the differences between a call's arguments and the expected ones."""
     for name, value in arguments.items():
         if name not in call.arguments:
             yield f"no {name}"
@@ -232,7 +231,7 @@ def _loads_of_calls(calls: Iterable[ToolCall]) -> Iterator[tuple[int, str, str]]
         if _SKILL_TOOL.fullmatch(call.name):
             values = (call.arguments.get(key) for key in _SKILL_KEYS)
             skill = next((value for value in values if isinstance(value, str)), "")
-            # Those of a plugin are named PLUGIN:SKILL.
+            # A plugin's skills are named PLUGIN:SKILL.
             yield call.turn, skill.strip().lstrip("/").rpartition(":")[2], call.text
         elif not _WRITES.search(call.name):
             for text in texts:
@@ -242,7 +241,7 @@ def _loads_of_calls(calls: Iterable[ToolCall]) -> Iterator[tuple[int, str, str]]
 
 
 def _loads_of_commands(commands: Iterable[Command]) -> Iterator[tuple[int, str, str]]:
-    folders: dict[int, str] = {}  # where ``cd`` went in a turn
+    folders: dict[int, str] = {}  # by turn, the folder that ``cd`` changed to
     for command in commands:
         program, *words = command.words
         if program in ("cd", "pushd") and words:
@@ -258,7 +257,7 @@ def _loads_of_commands(commands: Iterable[Command]) -> Iterator[tuple[int, str, 
 
 
 def _skill_of_path(path: str) -> str:
-    """Return the folder of the skill that a path is the file of; a pattern for ``skills/*/...``."""
+    """Return the folder of a skill, from the path of its file; a pattern for ``skills/*/...``."""
     parts = path.strip().split("/")
     is_skill = len(parts) >= 3 and parts[-3] == "skills" and fnmatchcase(_SKILL_FILE, parts[-1])
     return parts[-2] if is_skill and "\n" not in path else ""

@@ -1,4 +1,4 @@
-"""Treatments: folders of files that are laid over a project, next to a control without them."""
+"""Treatments: folders of files that are laid over a project, compared with a control without."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pytest_intercode.errors import ConfigurationError, suggestion
 __all__ = ["CONTROL", "Treatment", "find_treatments"]
 
 CONTROL = "control"
-"""The name of the project without a treatment."""
+"""The name for the project without a treatment."""
 
 _SEPARATOR = "__"  # between a treatment's name and the agent that a folder is for
 
 
 @dataclass(frozen=True)
 class Treatment:
-    """What is laid over a project for one agent.
+    """The folders that are laid over a project for one agent.
 
     Attributes:
-        name: its name; :data:`CONTROL` for nothing.
+        name: its name; :data:`CONTROL` if there are no folders.
         overlays: the folders, in the order in which they are laid over it.
     """
 
@@ -34,17 +34,17 @@ def find_treatments(
 ) -> list[Treatment]:
     """Return the treatments that an agent gets, the control first.
 
-    ``NAME`` is a treatment for all agents. ``NAME__AGENT`` is for that agent alone: it is laid over
-    what ``NAME`` gives, if there is such a folder.
+    ``NAME`` is a treatment for all agents. ``NAME__AGENT`` is only for that agent: it is laid over
+    the files of ``NAME``, if there is such a folder.
 
     Args:
-        folder: the folder that has a folder for each of them.
+        folder: the folder that contains a folder for each treatment.
         agent_names: the names of the agent.
-        selected: the names of those that are wanted; none for all.
+        selected: the names of the selected treatments; empty for all.
 
     Raises:
-        ConfigurationError: there is no such folder, it has none in it, one has the control's name,
-            or none has a selected name.
+        ConfigurationError: the folder does not exist or contains no treatment, a treatment has the
+            control's name, or none has a selected name.
     """
     try:
         folders = sorted(path for path in folder.iterdir() if _is_treatment(path))

@@ -1,4 +1,4 @@
-"""What a model says of a run by a rubric: what ``run.judge()`` returns."""
+"""A model's verdict on a run by a rubric, which ``run.judge()`` returns."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ __all__ = ["RunVerdict"]
 
 
 class RunVerdict(Answer):
-    """The verdict of a judge: true where its score is high enough; a failing assert says why.
+    """The verdict of a judge: true if its score is high enough; a failing assert shows why.
 
     Args:
-        record: what the judge said.
+        record: the judge's votes.
         at_least: the score from which it is true.
 
     Attributes:
-        record: what the judge said, what it was not shown, and what it used up.
+        record: the judge's votes, what it was not shown, and what it used up.
         score: the median of the votes, from 0 to 1.
-        reason: why, in the words of the first vote for that score.
+        reason: the reason, in the words of the first vote for that score.
         votes: all votes, each with a score and a reason.
     """
 
@@ -45,7 +45,7 @@ class RunVerdict(Answer):
 
     @property
     def reason(self) -> str:
-        """Why, in the words of the first vote for the median."""
+        """The reason, in the words of the first vote for the median."""
         return self.record.reason
 
     @property
