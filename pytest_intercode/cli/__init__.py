@@ -1,8 +1,8 @@
-"""The command ``pytest-intercode``; each of its commands is a module of its own.
+"""The command ``pytest-intercode``; each of its subcommands is a module.
 
 Such a module has ``HELP``, ``add_arguments(parser)`` and ``run(options)``, which returns the exit
-status; it is listed in ``_COMMANDS`` and imports what is heavy inside its functions. Exit status:
-0 done, 1 failed, 2 wrong usage, 130 interrupted, 141 what reads its output has gone, as ``head``.
+status; it is listed in ``_COMMANDS`` and imports heavy modules inside its functions. Exit status:
+0 done, 1 failed, 2 wrong usage, 130 interrupted, 141 the reader of its output ended, as ``head``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COMMANDS = (
     *("fetch", "gate", "grade", "history", "images", "init", "kit"),
     *("lint", "merge", "prompts", "rescore", "top", "view"),
 )
-_FAILED, _INTERRUPTED, _PIPE_CLOSED = 1, 130, 141  # the last two as of a shell's SIGINT and SIGPIPE
+_FAILED, _INTERRUPTED, _PIPE_CLOSED = 1, 130, 141  # the last two as shells report SIGINT, SIGPIPE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,24 +36,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words after the command's own name; by default those of this process.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as the standard error has it
+        sys.stdout.reconfigure(errors="backslashreplace")  # like the standard error
     parser = make_parser()
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
-        hint = getattr(options, "hint", "")  # of the command
+        hint = getattr(options, "hint", "")  # set by the subcommand
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint and f'; {hint}'}")
     if not hasattr(options, "run"):
         parser.print_help()
         return 0
     try:
         status: int = options.run(options)
-        print(end="", flush=True)  # what reads it may have gone
+        print(end="", flush=True)  # raises here if the reader has ended
         return status
     except IntercodeError as error:
         note(str(error))
         return _FAILED
     except BrokenPipeError:
-        # Also what is still to be written, at the interpreter's end, goes nowhere.
+        # Discard what the interpreter still writes at its end.
         with Path(os.devnull).open("w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
             os.dup2(nowhere.fileno(), sys.stderr.fileno())

@@ -1,6 +1,6 @@
-"""Arguments that more than one command has, and what is made of them.
+"""Arguments that several commands have, and the objects that are made from them.
 
-Those that pytest has too come from its options.
+Arguments that also exist as options of pytest are made from those.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ Result = TypeVar("Result")
 
 
 def add_options(parser: argparse.ArgumentParser, *options: Option[Any]) -> None:
-    """Add options of pytest's, each as ``--NAME``: with its values, its default and its help."""
+    """Add options of pytest, each as ``--NAME``, with its values, its default and its help."""
     for option in options:
         add_option(parser, option, option.help)
 
 
 def add_option(parser: argparse.ArgumentParser, option: Option[Any], help: str) -> None:
-    """Add an option of pytest's that means something else for a command.
+    """Add an option of pytest, with another help text for a command.
 
-    Lists and pairs are lists of values, as the argument is repeatable.
+    For lists and pairs the argument is repeatable, and its value is a list.
     """
     settings: dict[str, Any] = {"action": "store_true"}
     default = option.default or option.fallback
@@ -75,7 +75,7 @@ def _parser(option: Option[Any]) -> Callable[[str], object]:
 
 
 def add_suites_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the suites whose tasks a command is about; see :func:`tasks_of`."""
+    """Add the suites whose tasks a command works on; see :func:`tasks_of`."""
     parser.add_argument(
         "suites",
         metavar="SUITE",
@@ -86,14 +86,14 @@ def add_suites_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_permission_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says what suites may use of this machine, as the options of pytest do."""
+    """Add the arguments for what suites may use of this machine, as in pytest's options."""
     add_options(parser, Options.allow_path, Options.pass_env)
     text = "let suites that list it reach this host of a private network"
     add_option(parser, Options.allow_host, text)
 
 
 def permissions_of(options: argparse.Namespace) -> Permissions:
-    """Return what suites may use of this machine, as the arguments say."""
+    """Return what suites may use of this machine, according to the arguments."""
     from pytest_intercode.core.permissions import Permissions
 
     return Permissions(
@@ -108,12 +108,12 @@ def permissions_of(options: argparse.Namespace) -> Permissions:
 def tasks_of(
     name: str, data: Path | None, permissions: Permissions, command: str
 ) -> Sequence[Task]:
-    """Return the tasks of a suite, a bundled one or another, or of a dataset.
+    """Return the tasks of a suite, bundled or not, or of a dataset.
 
     Args:
-        name: what the user wrote.
+        name: the name or path, as the user wrote it.
         data: the folder of InterCode's data that the user named, or None.
-        permissions: what they may use of this machine, beyond what is in their folder.
+        permissions: what tasks may use of this machine, besides the files in their folder.
         command: the command's name, for messages.
 
     Raises:
@@ -147,15 +147,15 @@ def tasks_of(
 def sandboxes_of(
     options: argparse.Namespace, progress: Callable[[str], None] = note
 ) -> Iterator[SandboxProvider]:
-    """Give sandboxes as the arguments say; they end with the context.
+    """Yield the provider of sandboxes that the arguments describe; it is closed at the end.
 
     Args:
         options: the arguments.
         progress: takes a line about what is built.
 
     Raises:
-        ConfigurationError: runtime, hosts or registry cannot be had, or this system has no
-            sandboxes.
+        ConfigurationError: the runtime, the hosts or the registry cannot be used, or this system
+            has no sandboxes.
     """
     check_platform()
     from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -194,7 +194,7 @@ def add_results_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def results_stem(path: Path) -> str:
-    """Return the name of a results file without its suffixes, for what is made of it."""
+    """Return the name of a results file without its suffixes, to name files made from it."""
     name = path.name.removesuffix(".gz")
     return name.removesuffix(".jsonl").removesuffix(".json") or name
 
@@ -203,7 +203,7 @@ def results_stem(path: Path) -> str:
 
 
 def add_concurrency_argument(parser: argparse.ArgumentParser, default: int, subject: str) -> None:
-    """Add how many of these are worked on at a time."""
+    """Add the argument for how many of these are processed at a time."""
     parser.add_argument(
         "--concurrency",
         metavar="N",
@@ -220,14 +220,14 @@ def map_concurrently(
     report: Callable[[int], None] = lambda number: None,
     stop: Callable[[], None] = lambda: None,
 ) -> list[Result]:
-    """Return what a function returns for each argument; an interrupt cancels what has not begun.
+    """Return a function's results for arguments; an interrupt cancels the calls not yet begun.
 
     Args:
         function: called on threads.
-        arguments: in the order of what is returned.
+        arguments: its arguments, in the order of the results.
         concurrency: how many calls run at a time.
-        report: takes how many calls are over.
-        stop: ends what the calls under way wait for, where nothing is returned.
+        report: called with the number of finished calls.
+        stop: called on an error, to end what the running calls wait for.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -247,7 +247,7 @@ def map_concurrently(
 
 
 def count(text: str) -> int:
-    """Return a whole number from 1."""
+    """Return a text as a whole number from 1."""
     number = int(text) if text.isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: a whole number from 1 is needed")

@@ -1,7 +1,7 @@
-"""``pytest-intercode audit``: what is wrong with the tasks of a suite.
+"""``pytest-intercode audit``: finds what is wrong with the tasks of a suite.
 
-Plays gold, agents that do nothing and wrong answers in sandboxes; writes the named output files and
-no other. Exit status: 0 clean, 1 faults or a failure of the machine, 2 wrong usage.
+Plays gold, agents that do nothing and wrong answers in sandboxes; writes only the named output
+files. Exit status: 0 clean, 1 faults or a failure of the machine, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _audit(
 
 
 def _backend(provider: SandboxProvider, tasks: Sequence[Task]) -> str:
-    """Name what the tasks ran on: a database's engine, or the backend of the sandboxes."""
+    """Return the name of what the tasks ran on: the engines of databases, or the backend."""
     from pytest_intercode.core.task import DATABASE_ENGINES
 
     engines = sorted({task.view().engine for task in tasks} - {""})
@@ -222,7 +222,7 @@ def _show(report: Report, *, evidence: bool) -> None:
 
 
 def _command(options: argparse.Namespace, *, sample: bool) -> str:
-    """Return the command line, without the files of its output and the folder of the data.
+    """Return the command line, without its output files and the folder of the data.
 
     Args:
         options: the options.

@@ -1,4 +1,4 @@
-"""The judges in ``pytest-intercode audit``; models are asked with ``--judge`` alone."""
+"""The judges in ``pytest-intercode audit``; models are asked only with ``--judge``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["JudgedWork", "audit_judges", "checks_of", "judges_of", "read_judged_
 
 
 def checks_of(tasks: Sequence[Task], checks: Sequence[str]) -> Sequence[str]:
-    """Return the checks that a suite can have: those of judges where a task has one."""
+    """Return the checks that apply to a suite: those of judges only if a task has a judge."""
     from pytest_intercode.suites.schema import JUDGE_CHECKS
 
     if any(task.judge is not None for task in tasks):
@@ -36,10 +36,10 @@ def checks_of(tasks: Sequence[Task], checks: Sequence[str]) -> Sequence[str]:
 
 @contextlib.contextmanager
 def judges_of(options: argparse.Namespace) -> Iterator[Judges | None]:
-    """Give who asks the models, or None where none is to be asked.
+    """Yield the judges, which ask the models; None if no model is to be asked.
 
     Raises:
-        ConfigurationError: a price is not one that is shipped.
+        ConfigurationError: a price is asked for that is not shipped.
     """
     if options.judge is None:
         yield None
@@ -60,11 +60,11 @@ def judges_of(options: argparse.Namespace) -> Iterator[Judges | None]:
 
 
 class JudgedWork(NamedTuple):
-    """What judges of a suite are audited by.
+    """The material for auditing the judges of a suite.
 
     Attributes:
         tasks: the tasks that have a judge to audit.
-        labels: what people say of the work of agents.
+        labels: people's judgements of agents' work.
         records: recorded episodes.
     """
 
@@ -76,7 +76,7 @@ class JudgedWork(NamedTuple):
 def read_judged_work(
     suite: str, tasks: Sequence[Task], checks: Sequence[str], options: argparse.Namespace
 ) -> JudgedWork:
-    """Return what the judges of a suite are audited by, read before anything is played.
+    """Return the material for auditing a suite's judges, read before anything is played.
 
     Args:
         suite: the suite, as the user named it.
@@ -106,14 +106,14 @@ def audit_judges(
     judges: Judges | None,
     failures: list[str],
 ) -> list[Finding]:
-    """Return what is wrong with the judges of a suite's tasks, and say what was not looked at.
+    """Return what is wrong with the judges of a suite's tasks; print what was not audited.
 
     Args:
         suite: the suite, as the user named it.
-        work: what its judges are audited by.
+        work: the material for auditing its judges.
         checks: the checks to make.
         options: the arguments of the command.
-        judges: who asks the models; None where none is to be asked.
+        judges: asks the models; None if no model is to be asked.
         failures: takes a line for each judge that gave no verdict.
 
     Raises:
@@ -149,7 +149,7 @@ def audit_judges(
 
 
 def _labels(suite: str, tasks: Sequence[Task], permissions: Permissions) -> list[Label]:
-    """Return the labels next to a suite, of tasks that have a judge."""
+    """Return the labels in the file next to a suite, for tasks that have a judge."""
     from pytest_intercode.auditing.labels import FILE_NAME, read_labels
 
     path = Path(suite).expanduser()

@@ -1,7 +1,7 @@
-"""``pytest-intercode check``: what the tasks of a dataset need of this machine, before a run.
+"""``pytest-intercode check``: what the tasks of a dataset need on this machine, before a run.
 
-Reads task folders, looks for images and for sets of the verifier kit; builds and downloads nothing.
-Exit status: 0 all is there, 1 something is missing, 2 wrong usage.
+Reads task folders, and looks for images and sets of the verifier kit; builds and downloads nothing.
+Exit status: 0 nothing is missing, 1 something is missing, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["HELP", "add_arguments", "run"]
 HELP = "show what a dataset needs (base images, verifier kit) and which tasks would be skipped"
 
 _USAGE = 2  # exit status
-_MAX_NAMED = 5  # tasks that are named in a row
+_MAX_NAMED = 5  # tasks that a row names
 _PRESENT, _MISSING, _UNKNOWN = "present", "missing", "unknown"
 
 
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _advise(datasets: Sequence[str], states: Collection[tuple[str, str]]) -> int:
-    """Say how what is missing can be had; return the exit status."""
+    """Print how to get what is missing; return the exit status."""
     from pytest_intercode.environments.swe.kit import add_command
 
     if (_UNKNOWN, "image") in states:
@@ -96,7 +96,7 @@ def _advise(datasets: Sequence[str], states: Collection[tuple[str, str]]) -> int
 
 
 def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tuple[str, str], int]:
-    """Return how many tasks need an image, by whether it is there, and its name."""
+    """Return how many tasks need each image, by the image's state and name."""
     from pytest_intercode.cli.needed_images import count_facts, count_sources, describe_name
     from pytest_intercode.core.dockerfile import base_names
     from pytest_intercode.sandboxes.choice import open_docker_images
@@ -127,7 +127,7 @@ def _text(source: ImageSource) -> str:
 
 
 def _sets(tasks: Iterable[Task]) -> dict[tuple[str, str], int]:
-    """Return how many tasks need a set of the kit, by whether it is there, and what is in it."""
+    """Return how many tasks need each set of the kit, by the set's state and content."""
     from pytest_intercode.environments.swe.kit import holds, sets_of
 
     counts = Counter(
@@ -139,7 +139,7 @@ def _sets(tasks: Iterable[Task]) -> dict[tuple[str, str], int]:
 
 
 def _reasons(tasks: Iterable[Task]) -> Counter[str]:
-    """Return how many tasks are skipped for a reason, without the folders that it names."""
+    """Return how many tasks are skipped for each reason, without the folders that it names."""
     reasons: Counter[str] = Counter()
     for task in tasks:
         if task.skip:

@@ -1,6 +1,6 @@
-"""``pytest-intercode comment``: a run as a comment on a pull request, and its way there.
+"""``pytest-intercode comment``: writes a run as a comment on a pull request, and posts it.
 
-On GitHub's runners the variables that every job has name the repository, the commit and the pull
+On GitHub's runners, the variables of every job name the repository, the commit and the pull
 request; elsewhere the arguments do.
 """
 
@@ -130,13 +130,13 @@ def _links(options: argparse.Namespace, job: Job) -> Links:
             (options.source_url or job.source_url, "--source-url"),
         )
     )
-    # Of an address that was given, the project's folder is the working directory.
+    # An address that was given is that of the working directory.
     root = Path.cwd() if options.source_url else job.workspace
     return Links(page or "", run_url or "", _find_sources(source_url or "", root), job.commit[:10])
 
 
 def _find_sources(source_url: str, root: Path) -> Callable[[str], str]:
-    """Return what finds the address of a test's file: one that is there, in the repository."""
+    """Return a function that finds the address of a test's file, if it exists in the repository."""
     from pytest_intercode.results.comment import quoted_path
 
     def find_source(node_id: str) -> str:
@@ -156,10 +156,10 @@ def _find_sources(source_url: str, root: Path) -> Callable[[str], str]:
 
 
 def _post(job: Job, text: str, first_line: str, number: int | None) -> None:
-    """Post the comment; where that is not possible, add it to the job's summary and say so.
+    """Post the comment; if that is not possible, add it to the job's summary and print that.
 
     Raises:
-        ConfigurationError: there is no summary either.
+        ConfigurationError: the summary cannot be written either.
     """
     from pytest_intercode.cli.github import GitHubError, PullRequest
 

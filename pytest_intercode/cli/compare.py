@@ -1,4 +1,4 @@
-"""``pytest-intercode compare``: what changed between two runs, and whether it means anything."""
+"""``pytest-intercode compare``: what changed between two runs, and whether it is significant."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write what can be written; name each task that cannot be.
+    """Write the tasks that can be written; name each one that cannot.
 
     Raises:
         ConfigurationError: there is no such source, or the folder cannot be written.

@@ -1,7 +1,7 @@
-"""``pytest-intercode doctor``: what of this machine runs tasks, and whether a configuration can.
+"""``pytest-intercode doctor``: whether this machine can run tasks and a configuration.
 
-Only looks: it starts, builds, installs and downloads nothing, and leaves nothing behind. Exit
-status: 0 what the configuration asks for can run, 1 it cannot.
+It only inspects: it starts, builds, installs and downloads nothing, and leaves nothing behind. Exit
+status: 0 the configuration can run, 1 it cannot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["HELP", "add_arguments", "run"]
 
 HELP = "check what this machine has, and report what your configuration is missing"
 
-_VERSION = 1  # of the JSON, to be counted up where its readers would misread it
+_VERSION = 1  # of the JSON; increase it with a change that its readers would misread
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

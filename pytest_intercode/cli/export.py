@@ -37,11 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the export and say where it is.
+    """Write the export and print where it is.
 
     Raises:
         ConfigurationError: the format is not known, the file is not a results file, or the output
-            is the results file, is there already or cannot be written.
+            is the results file, already exists or cannot be written.
     """
     export_format = format_of(options.format)
     results: Path = options.results.expanduser()
@@ -50,14 +50,14 @@ def run(options: argparse.Namespace) -> int:
         output = results.with_name(f"{results_stem(results)}{export_format.suffix}")
     _check(results, output, folder=export_format.folder, force=options.force)
     episode_count = export(results, export_format.name, output, warn)
-    # To a pipe, or to the terminal itself, nothing else may be written.
+    # If the output is a pipe or the terminal itself, nothing else may be written to it.
     report = say if output.is_file() or output.is_dir() else note
     report(f"{output}: {pluralize(episode_count, 'episode')}, as {export_format.name}")
     return 0
 
 
 def _check(results: Path, output: Path, *, folder: bool, force: bool) -> None:
-    """Refuse an output that cannot be, before anything is read."""
+    """Refuse an output that cannot be written, before anything is read."""
     if not output.exists():
         return
     if same_file(output, results):

@@ -1,4 +1,4 @@
-"""``pytest-intercode fetch``: downloads datasets. Nothing else in this package does."""
+"""``pytest-intercode fetch``: downloads datasets. Nothing else in this package does so."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Download what is missing, and print what is there.
+    """Download what is missing, and print what there is then.
 
     Raises:
-        ConfigurationError: a Docker host or the registry is of no use.
+        ConfigurationError: a Docker host or the registry cannot be used.
         FetchError: a download failed.
         InfrastructureError: there is no sandbox to make the file systems in.
     """
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Fetch:
-    """One run of the command, which has locked a folder."""
+    """One run of the command, for a folder that it has locked."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class _Fetch:
         return download(file, self._base, self._workspace, label)
 
     def _make_filesystems(self, dataset: Dataset, scripts: dict[str, RemoteFile]) -> int:
-        """Make the missing file trees, and return how many they were."""
+        """Make the missing file trees, and return how many there were."""
         from pytest_intercode.environments.bash.filesystems import pack_filesystem
 
         with self._sandboxes() as provider:
@@ -165,7 +165,7 @@ class _Fetch:
         return len(scripts)
 
     def _make_databases(self, rows: str) -> None:
-        """Write the script that makes the databases of a file of rows, next to the file."""
+        """Write the script that makes the databases for a file of rows, next to the file."""
         from pytest_intercode.suites.agentbench import databases_script
         from pytest_intercode.system.rows import read_rows
 

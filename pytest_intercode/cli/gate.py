@@ -1,4 +1,4 @@
-"""``pytest-intercode gate``: judges a finished results file as a run would, and runs nothing."""
+"""``pytest-intercode gate``: judges a finished results file as a run would; runs nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the judgements; 1 if one of them fails the run.
+    """Print the judgements; return 1 if one of them fails the run.
 
     Raises:
         ConfigurationError: a file is not a results file, or both are the same.

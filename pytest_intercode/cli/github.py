@@ -1,4 +1,4 @@
-"""GitHub, as a job of its Actions sees it: what its variables say, and comments by the REST API.
+"""GitHub, as seen by a job of its Actions: the job's variables, and comments by the REST API.
 
 https://docs.github.com/en/actions/reference/workflows-and-actions/variables
 https://docs.github.com/en/rest/issues/comments
@@ -25,12 +25,12 @@ __all__ = ["GitHubError", "Job", "PullRequest"]
 
 _API_VERSION = "2022-11-28"
 _TIMEOUT = 30.0  # seconds without a byte from the server
-_PAGE = 100  # comments of an answer, the most that the API gives
+_PAGE = 100  # comments in an answer, the API's maximum
 _MAX_PAGES = 50
-_MAX_ANSWER = 32 << 20  # bytes: a hundred comments of the greatest size, and some
+_MAX_ANSWER = 32 << 20  # bytes: more than a hundred comments of the largest size
 _MAX_TRIES = 4  # of one request
 _RETRY_INTERVAL = 2.0  # seconds before the second try, doubled for each further one
-_MAX_INTERVAL = 60.0  # seconds: a limit that lasts longer is not waited for
+_MAX_INTERVAL = 60.0  # seconds; do not wait for a rate limit that lasts longer
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 
@@ -40,18 +40,18 @@ class GitHubError(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """What the variables of a job say; nothing where there is none.
+    """The values from the variables of a job; empty outside of a job.
 
     Attributes:
         repository: ``OWNER/NAME``.
         pull_request: the number of the pull request that the job's event is about.
-        commit: the commit that was tested: of a pull request its own, not that of the merge.
+        commit: the tested commit: for a pull request, its own commit, not that of the merge.
         run_url: the address of the run.
         source_url: the address of the repository's files at that commit.
-        workspace: where the repository is.
+        workspace: the folder of the repository.
         summary: the file of the job's summary.
         api_url: the address of the API.
-        token: what the API is asked with.
+        token: the token for the API.
     """
 
     repository: str
@@ -109,8 +109,8 @@ class PullRequest:
     Args:
         api_url: the address of the API.
         repository: ``OWNER/NAME``.
-        number: the pull request's.
-        token: may read and write comments.
+        number: the number of the pull request.
+        token: a token that may read and write comments.
     """
 
     def __init__(self, api_url: str, repository: str, number: int, token: str) -> None:
@@ -118,17 +118,17 @@ class PullRequest:
         self._user = f"{api_url.rstrip('/')}/user"
         self._comments = f"{self._repository}/issues/{number}/comments"
         self._token = token
-        # A redirection would take the token to another place.
+        # A redirection would send the token to another address.
         self._opener = build_opener(_NoRedirection)
 
     def keep_comment(self, text: str, first_line: str) -> str:
         """Edit our comment, or create it; return its address.
 
-        Ours begins with the line, and is by a bot, or by the user whose the token is: anyone may
-        write a comment that begins so, and this one stays as it is.
+        Our comment begins with the line, and its author is a bot or the token's user. Anyone else
+        may write a comment that begins with the line; such a comment is not changed.
 
         Raises:
-            GitHubError: the token may not, or the API does not answer.
+            GitHubError: the token does not allow it, or the API does not answer.
         """
         body = {"body": text}
         for comment in self._list():
@@ -137,7 +137,7 @@ class PullRequest:
                 try:
                     return self._address(self._send("PATCH", address, body))
                 except _NotThereError:
-                    break  # it was deleted since
+                    break  # it has been deleted since
         return self._address(self._send("POST", self._comments, body))
 
     def _list(self) -> Iterator[Mapping[str, Any]]:
@@ -164,7 +164,7 @@ class PullRequest:
         return str(comment.get("html_url", "")) if isinstance(comment, dict) else ""
 
     def _send(self, method: str, address: str, body: Mapping[str, str] | None = None) -> Any:
-        """Send a request, again where the API says that there were too many; return its answer."""
+        """Send a request, again if the API wants it later; return its answer."""
         for number in range(1, _MAX_TRIES + 1):
             try:
                 return self._send_once(method, address, body)
@@ -200,15 +200,15 @@ class PullRequest:
 
 
 class _NotThereError(GitHubError):
-    """What was asked for is not there, or the token may not see it."""
+    """The requested object does not exist, or the token may not see it."""
 
 
 class _LaterError(GitHubError):
-    """The API takes the request later.
+    """The API accepts the request later.
 
     Args:
         reason: why.
-        interval: after how many seconds, where it said so.
+        interval: after how many seconds; 0 if the API did not say.
     """
 
     def __init__(self, reason: str, interval: float) -> None:
@@ -220,11 +220,11 @@ class _NoRedirection(HTTPRedirectHandler):
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> None:
-        return None  # urllib then raises the answer as an error
+        return None  # urllib then raises an error for the answer
 
 
 def _refusal(error: HTTPError, method: str) -> GitHubError:
-    """Return what an answer that refuses comes to, with the API's own message."""
+    """Return the error for an answer that refuses a request, with the API's own message."""
     try:
         message = str(json.loads(error.read(_MAX_ANSWER))["message"])
     except (OSError, HTTPException, ValueError, LookupError, TypeError):
@@ -234,7 +234,7 @@ def _refusal(error: HTTPError, method: str) -> GitHubError:
     limited = error.headers.get("x-ratelimit-remaining") == "0" or "rate limit" in message.lower()
     if error.code == 429 or (error.code == 403 and limited):
         return _LaterError(reason, _seconds_to_wait(error.headers))
-    # A comment that a failing server has created all the same would be created twice.
+    # Not for POST: a server that failed may have created the comment, which would then exist twice.
     if error.code >= 500 and method != "POST":
         return _LaterError(reason, 0.0)
     if error.code == 404:
@@ -248,7 +248,7 @@ def _refusal(error: HTTPError, method: str) -> GitHubError:
 
 
 def _seconds_to_wait(headers: Message) -> float:
-    """Return how many seconds an answer asks to wait; 0 where it does not say."""
+    """Return how many seconds an answer asks to wait; 0 if it does not say."""
     try:
         if (seconds := headers.get("retry-after")) is not None:
             return max(0.0, float(seconds))

@@ -1,6 +1,6 @@
-"""``pytest-intercode grade``: predictions graded in sandboxes, without an agent.
+"""``pytest-intercode grade``: grades predictions in sandboxes, without an agent.
 
-Writes the file of ``--output`` and no other. Exit status: 0 all were graded, 1 some could not be,
+Writes only the file of ``--output``. Exit status: 0 all were graded, 1 some could not be graded,
 2 wrong usage.
 """
 
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Grade the predictions, and say which are resolved."""
+    """Grade the predictions, and print which are resolved."""
     try:
         check_platform()
         from pytest_intercode.auditing.predictions import grade, report_line

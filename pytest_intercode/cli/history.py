@@ -1,4 +1,4 @@
-"""``pytest-intercode history``: runs over time, of results files and of a folder of kept runs."""
+"""``pytest-intercode history``: runs over time, from results files or a folder of kept runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_intercode.errors import ConfigurationError
 __all__ = ["HELP", "add_arguments", "run"]
 
 HELP = "show rate, cost and turns of runs over time, keep runs, and make a leaderboard"
-_MAX_RUNS = 30  # of each agent and treatment, by default
+_MAX_RUNS = 30  # default for each agent and treatment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,10 +97,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace, folder: Path | None) -> None:
-    """See that there is something to show.
+    """Check that there is something to show.
 
     Raises:
-        ConfigurationError: there is not, or arguments do not belong together.
+        ConfigurationError: there is nothing to show, or arguments do not go together.
     """
     if folder is None and not options.results:
         raise ConfigurationError("history: name results files, or --keep=FOLDER with kept runs")

@@ -1,6 +1,6 @@
-"""``pytest-intercode images``: the images that a dataset needs, and having them before a run.
+"""``pytest-intercode images``: lists, pulls and builds the images that a dataset needs.
 
-Exit status: 0 all are there, 1 some are not, 2 wrong usage.
+Exit status: 0 all images are here, 1 some are not, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ HELP = "list the images that a dataset needs and which are here; pull and build 
 
 _USAGE = 2  # exit status
 _CONCURRENCY = 4  # images at a time
-_MAX_PROBLEMS = 5  # that are written out
+_MAX_PROBLEMS = 5  # problems that are described in full
 _MISSING, _UNKNOWN, _TO_PULL = "missing", "unknown", "to pull"
 _TO_BUILD, _PRESENT = "to build", "present"
 _STATES = (_MISSING, _UNKNOWN, _TO_PULL, _TO_BUILD, _PRESENT)
 _ALTERNATIVE = ", else its Dockerfile is built"
 
 Problems = dict[str, tuple[str, list[str]]]
-"""For each reason that images cannot be had for: the first error's text, and their names."""
+"""By the reason why images cannot be obtained: the text of the first error, and their names."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make what is asked for, and print a table of the images."""
+    """Pull and build the requested images, and print a table of all images."""
     from pytest_intercode.cli.needed_images import count_facts, count_sources
 
     try:
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
 def _provide(
     provider: SandboxProvider, sources: Sequence[ImageSource], options: argparse.Namespace
 ) -> Problems:
-    """Pull and build what is asked for; return which images cannot be had, by the reason."""
+    """Pull and build the requested images; return those that cannot be obtained, by reason."""
     problems: Problems = {}
     if not (options.pull or options.build):
         return problems
@@ -106,7 +106,7 @@ def _provide(
                 provider.pull_image(source)
         except ImageError as error:
             return error
-        except SuiteError as error:  # of what is next to a Dockerfile
+        except SuiteError as error:  # about a file next to a Dockerfile
             return ImageError(str(error), source.name)
         return None
 
@@ -119,7 +119,7 @@ def _provide(
 
 
 def _add_problem(problems: Problems, error: ImageError, image: str) -> None:
-    """Add an image that cannot be had, for the same reason as others where there is one."""
+    """Add an image that cannot be obtained, to those with the same reason if there are any."""
     problems.setdefault(error.cause or str(error), (str(error), []))[1].append(image)
 
 
@@ -128,11 +128,11 @@ class _Row:
     """One image of the table.
 
     Attributes:
-        fact: what is known of it here.
+        fact: what is known about it here.
         tasks: how many tasks need it.
         state: one of `_STATES`.
-        platforms: those that it is for, or can be pulled for.
-        problem: why it cannot be had, where that is known.
+        platforms: the platforms that it is for, or for which it can be pulled.
+        problem: why it cannot be obtained, if that is known.
     """
 
     fact: ImageFact
@@ -143,7 +143,7 @@ class _Row:
 
 
 def _make_row(images: DescribedImages, counted: tuple[ImageFact, int]) -> _Row:
-    """Say what state an image is in; a registry is asked about one that is not here."""
+    """Return the row of an image; ask the registry about one that is not here."""
     fact, tasks = counted
     if fact.present:
         return _Row(fact, tasks, _PRESENT, fact.platform)
@@ -161,7 +161,7 @@ def _make_row(images: DescribedImages, counted: tuple[ImageFact, int]) -> _Row:
 
 
 def _show(rows: Sequence[_Row], problems: Problems) -> int:
-    """Print the table, what is wrong, and how it can be had; return the exit status."""
+    """Print the table, the problems, and how to solve them; return the exit status."""
     from pytest_intercode.cli.needed_images import describe_name
 
     rows = sorted(rows, key=lambda row: (_STATES.index(row.state), -row.tasks, row.fact.name))
@@ -195,7 +195,7 @@ def _show(rows: Sequence[_Row], problems: Problems) -> int:
 
 
 def _advise(rows: Sequence[_Row]) -> None:
-    """Say how what is not here can be had."""
+    """Print how to get the images that are not here."""
     states = {row.state for row in rows}
     if {_TO_PULL, _UNKNOWN} & states:
         note("--pull pulls the missing images; otherwise the first run does it")
@@ -206,7 +206,7 @@ def _advise(rows: Sequence[_Row]) -> None:
 
 
 def _describe(fact: ImageFact) -> str:
-    """Return the name of an image; a path below this folder is as it is seen from here."""
+    """Return the name of an image; a path below the working directory is relative to it."""
     from pytest_intercode.cli.needed_images import describe_name
 
     name = describe_name(fact).removeprefix(f"{Path.cwd()}/")
@@ -214,5 +214,5 @@ def _describe(fact: ImageFact) -> str:
 
 
 def _format_size(size: int) -> str:
-    """Return a number of bytes for people; a hyphen where it is not known."""
+    """Return a number of bytes for people; a hyphen if it is not known."""
     return f"{size / 1e6:,.0f} MB" if size else "-"

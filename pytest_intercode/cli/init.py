@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write what is not there, and say what to run next.
+    """Write the files that do not exist, and print what to run next.
 
     Raises:
         ConfigurationError: this is not a git repository, or there is no git.
@@ -78,13 +78,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _find_root() -> Path:
-    """Return the folder of the repository that the working directory is in."""
+    """Return the folder of the repository that contains the working directory."""
     try:
         result = subprocess.run(
             ["git", "rev-parse", "--show-toplevel"],
             capture_output=True,
             text=True,
-            errors="surrogateescape",  # as of a folder whose name is not UTF-8
+            errors="surrogateescape",  # for a folder whose name is not UTF-8
             timeout=_GIT_TIMEOUT,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -111,7 +111,7 @@ def _describe(findings: Findings, chosen_agents: Sequence[str]) -> Iterator[str]
 
 
 def _write(root: Path, name: str, text: str, shown: str, dry_run: bool) -> bool:
-    """Write a file, or print what would be new in it; return whether that could be done."""
+    """Write a file, or print what would be new in it; return whether that was possible."""
     if not (root / name).resolve().is_relative_to(root.resolve()):
         note(f"{name}: a link leads out of the repository, where nothing is written")
         return False

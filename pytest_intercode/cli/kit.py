@@ -33,10 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make the kit and add what is asked for.
+    """Make the kit, and add the requested packages.
 
     Raises:
-        FetchError: something cannot be had.
+        FetchError: something cannot be downloaded.
         ConfigurationError: there is no such dataset.
     """
     from pytest_intercode.environments.swe.kit import DEFAULT, add_set, make_kit, sets_of

@@ -1,4 +1,4 @@
-"""``pytest-intercode lint``: what is wrong with task folders and suites, by their files alone.
+"""``pytest-intercode lint``: finds mistakes in task folders and suites from their files alone.
 
 Reads files, and runs, builds and downloads nothing. Exit status: 0 no errors (with ``--strict``, no
 warnings either), 1 some, 2 wrong usage.
@@ -33,7 +33,7 @@ __all__ = ["HELP", "add_arguments", "run"]
 HELP = "find mistakes in task folders and suites by reading them, before anything runs"
 
 _USAGE = 2  # exit status
-_VERSION = 1  # of the JSON, to be counted up where its readers would misread it
+_VERSION = 1  # of the JSON; increase it with a change that its readers would misread
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print each finding on a line of its own, and how many of each level."""
+    """Print each finding on its own line, and how many there are of each level."""
     from pytest_intercode.linting.rules import RULES, choose_rules
 
     try:
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
 def _lint(
     name: str, options: argparse.Namespace, rules: Sequence[str]
 ) -> tuple[int, Sequence[Finding]]:
-    """Return how many tasks were read, and what rules find in them."""
+    """Return how many tasks were read, and the findings of the rules."""
     from pytest_intercode.errors import SuiteError
     from pytest_intercode.linting.linter import lint_folder, lint_tasks
     from pytest_intercode.linting.rules import Finding
@@ -116,7 +116,7 @@ def _lint(
 
 
 def _place(finding: Finding) -> str:
-    """Return the path of a finding as it is seen from here, where it is below."""
+    """Return the path of a finding, relative to the working directory if it is below it."""
     return finding.path.removeprefix(f"{Path.cwd()}/")
 
 
@@ -144,7 +144,7 @@ def _as_row(finding: Finding) -> dict[str, Any]:
 
 
 def _as_annotation(finding: Finding) -> str:
-    """Return a finding as a command of GitHub's, which puts it next to the line.
+    """Return a finding as a GitHub workflow command, which shows it next to the line.
 
     https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
     """

@@ -1,8 +1,8 @@
-"""The server of ``pytest-intercode top --page``: one page, for this user's browser alone.
+"""The server of ``pytest-intercode top --page``: one page, only for this user's browser.
 
-It listens on 127.0.0.1, which every account of the machine reaches, and every site that a browser
-shows may try to. So each path begins with a random token; the host that is asked for has to be this
-machine by its own name, or a site could have its name lead here (DNS rebinding); and what stops
+It listens on 127.0.0.1, which every account of the machine and every site in a browser may try to
+reach. So each path begins with a random token; the requested host has to be a local name of this
+machine, because a site could make its own name lead here (DNS rebinding); and a request that stops
 something has to come from the page itself.
 """
 
@@ -28,11 +28,11 @@ from pytest_intercode.page.live import describe_runs, live_document
 __all__ = ["LiveServer"]
 
 _TOKEN_BYTES = 32
-_MAX_REQUEST = 64 * 1024  # bytes of what the page sends
-_MAX_CONNECTIONS = 32  # at a time: a browser has six
+_MAX_REQUEST = 64 * 1024  # bytes of a request's body
+_MAX_CONNECTIONS = 32  # at a time; a browser uses six
 _REQUEST_TIMEOUT = 5.0  # seconds for each part of a request
 _SHARED_INTERVAL = 0.5  # seconds in which several pages share an answer
-_STOP_INTERVAL = 0.1  # seconds between two looks at whether it is to stop
+_STOP_INTERVAL = 0.1  # seconds between two checks whether to stop
 _HOSTS = ("127.0.0.1", "localhost")
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -48,11 +48,11 @@ class LiveServer:
     """The server.
 
     Args:
-        pid: the number of the run that it shows; None for all of this user.
-        port: where it listens; 0 for any port that is free.
+        pid: the process number of the run that it shows; None for all runs of this user.
+        port: the port on which it listens; 0 for any free port.
 
     Attributes:
-        address: the page's, with its token.
+        address: the address of the page, with its token.
 
     Raises:
         ConfigurationError: it cannot listen there.
@@ -64,7 +64,7 @@ class LiveServer:
         self._code: str | None = None
         self._document = live_document()
         self._code_lock = threading.Lock()
-        self._runs_lock = threading.Lock()  # which is held while runs are asked
+        self._runs_lock = threading.Lock()  # held while runs are asked
         self._asked: tuple[float, Runs, list[str]] | None = None
         try:
             self._server = _Server(("127.0.0.1", port), self._answer)
@@ -78,9 +78,9 @@ class LiveServer:
         self.address = f"{self._origin}/{self._token}/"
 
     def address_for_browser(self) -> str:
-        """Return an address that leads to the page once.
+        """Return an address that leads to the page only once.
 
-        A browser is started with it as an argument, which other accounts of the machine may read.
+        A browser is started with it as an argument, which other accounts of the machine can read.
         """
         self._code = secrets.token_urlsafe(_TOKEN_BYTES)
         return f"{self._origin}/open/{self._code}"
@@ -93,7 +93,7 @@ class LiveServer:
             self._server.server_close()
 
     def stop(self) -> None:
-        """Have :meth:`serve` return, in another thread; may be called twice."""
+        """Make :meth:`serve` return, from another thread; may be called twice."""
         self._server.shutdown()
 
     # -- on a connection's thread
@@ -118,7 +118,7 @@ class LiveServer:
             request.send_json(self._status())
         elif (method, name) == ("POST", "/stop"):
             kind = request.headers.get("Content-Type")
-            # A form of another site sends no JSON, and a script of it has another origin.
+            # A form on another site cannot send JSON, and a script there has another origin.
             if request.headers.get("Origin") != f"http://{host}" or kind != "application/json":
                 request.refuse(HTTPStatus.FORBIDDEN)
             else:
@@ -127,7 +127,7 @@ class LiveServer:
             request.refuse(HTTPStatus.NOT_FOUND)
 
     def _is_code(self, path: str) -> bool:
-        """Whether a path is the one that leads to the page once; then it does no more."""
+        """Whether a path is the one that leads to the page once; it is then no longer valid."""
         with self._code_lock:
             if self._code is None or not _is_same(path, f"/open/{self._code}"):
                 return False
@@ -145,9 +145,9 @@ class LiveServer:
         return status
 
     def _runs(self, max_age: float = _SHARED_INTERVAL) -> tuple[Runs, list[str]]:
-        """Return the runs, and what there is to say of some that do not answer.
+        """Return the runs, and lines about those that do not answer.
 
-        However many pages ask, the runs are asked by one of them at a time.
+        However many pages ask, only one of them at a time asks the runs.
         """
         with self._runs_lock:
             if self._asked is None or time.monotonic() - self._asked[0] > max_age:
@@ -159,7 +159,7 @@ class LiveServer:
             return self._asked[1:]
 
     def _stop(self, request: Mapping[str, Any]) -> dict[str, str]:
-        """Stop what the page names; return a sentence, or why not."""
+        """Stop the run or the episode that the page names; return a sentence, or why not."""
         try:
             runs, _ = self._runs(max_age=0.0)
             pid, name = request.get("run"), request.get("episode")
@@ -183,13 +183,13 @@ class _Request(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Answer it."""
+        """Answer the request."""
         self.server.answer(self)
 
     do_POST = do_GET
 
     def read_json(self) -> dict[str, Any]:
-        """Return the object that was sent; an empty one where it is none."""
+        """Return the object that was sent; an empty one if it is not an object."""
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > _MAX_REQUEST:
             return {}
@@ -200,17 +200,17 @@ class _Request(BaseHTTPRequestHandler):
         return value if isinstance(value, dict) else {}
 
     def send_json(self, value: Mapping[str, Any]) -> None:
-        """Answer by an object."""
+        """Answer with an object."""
         self.send(HTTPStatus.OK, {}, json.dumps(value), "application/json")
 
     def refuse(self, status: HTTPStatus) -> None:
-        """Answer that it is not served."""
+        """Answer that the request is refused."""
         self.send(status, {}, f"{status.phrase}\n", "text/plain; charset=utf-8")
 
     def send(
         self, status: HTTPStatus, headers: Mapping[str, str], text: str = "", kind: str = ""
     ) -> None:
-        """Answer."""
+        """Send an answer."""
         content = text.encode("utf-8")
         self.send_response(status)
         for name, value in {**_HEADERS, **headers}.items():
@@ -222,14 +222,14 @@ class _Request(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: the token is in each path."""
+        """Log nothing, because each path contains the token."""
 
 
 class _Server(ThreadingHTTPServer):
-    """Has a thread for each connection, and no more of them than a few.
+    """Serves each connection on its own thread, with a limit on their number.
 
     Args:
-        address: where it listens.
+        address: the address on which it listens.
         answer: answers a request.
     """
 
@@ -242,12 +242,12 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Request)
 
     def server_bind(self) -> None:
-        """Take the port, without asking for this machine's name, which may take long."""
+        """Bind the port without looking up this machine's name, which may take long."""
         TCPServer.server_bind(self)
         self.server_port = self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Begin a thread for a connection, if there may be one more."""
+        """Start a thread for a connection, if the limit allows one more."""
         if not self._slots.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -265,7 +265,7 @@ class _Server(ThreadingHTTPServer):
             self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a browser that went away."""
+        """Report an error, unless it is of a browser that has gone."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             note(f"the page: {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""The runs of this user that live on this machine: what they do, and how one is stopped."""
+"""This user's active runs on this machine: what they are doing, and how to stop one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Runs", "find_runs", "stop_episode", "stop_run"]
 Runs: TypeAlias = "dict[Path, RunStatus]"
 """Runs by their sockets."""
 
-# Seconds for the answers of all runs, of which one may wait a second for its workers.
+# Seconds for the answers of all runs, each of which may wait one second for its workers.
 _STATUS_TIMEOUT = 2.0
 _STOP_TIMEOUT = 10.0  # seconds
 
@@ -25,12 +25,12 @@ def find_runs(pid: int | None, note: Callable[[str], object] = str) -> Runs:
     """Return the runs that answer.
 
     Args:
-        pid: the number of the one that is meant; None for all.
-        note: is told which do not answer; by default, nobody is.
+        pid: the process number of one run; None for all.
+        note: called with a line for each run that does not answer; by default, does nothing.
 
     Raises:
-        ConfigurationError: there is none with this number.
-        SandboxError: others may open the folder that runs are found in.
+        ConfigurationError: there is no run with this number.
+        SandboxError: other users may open the folder in which runs are found.
     """
     paths = run_sockets()
     answers = ask_all(paths, {"request": "status"}, _STATUS_TIMEOUT)
@@ -39,7 +39,7 @@ def find_runs(pid: int | None, note: Callable[[str], object] = str) -> Runs:
         try:
             runs[path] = RunStatus.from_json(answers[path]["run"])
         except (KeyError, TypeError, ValueError):
-            if path.exists():  # else it has ended just now
+            if path.exists():  # otherwise it has just ended
                 note(f"a run does not answer: {path}")
     if pid is None:
         return runs
@@ -53,13 +53,13 @@ def find_runs(pid: int | None, note: Callable[[str], object] = str) -> Runs:
 
 
 def stop_run(runs: Runs) -> str:
-    """End a run as Ctrl-C does, and return a sentence on it.
+    """End a run as Ctrl-C does, and return a sentence about it.
 
     Args:
-        runs: it, and no other.
+        runs: the run, and no other.
 
     Raises:
-        ConfigurationError: there is none, or there are several; or it cannot be ended.
+        ConfigurationError: there is no run, or there are several; or it cannot be ended.
     """
     if not runs:
         raise ConfigurationError("--stop=run: there is no run of yours on this machine")
@@ -73,14 +73,14 @@ def stop_run(runs: Runs) -> str:
 
 
 def stop_episode(name: str, runs: Runs) -> str:
-    """End an episode, and return a sentence on it.
+    """End an episode, and return a sentence about it.
 
     Args:
-        name: its node id or its task, or what its item has in brackets.
-        runs: the runs that it may be of.
+        name: its node id, its task, or the part of its item in brackets.
+        runs: the runs to which it may belong.
 
     Raises:
-        ConfigurationError: it is not one of theirs, or cannot be ended.
+        ConfigurationError: it does not belong to them, or cannot be ended.
     """
     socket, episode = _only_episode(name, runs)
     _tell(socket, {"request": "stop", "episode": episode.item}, episode.item)
@@ -95,7 +95,7 @@ def _pids(runs: Runs) -> str:
 def _only_episode(name: str, runs: Runs) -> tuple[Path, EpisodeStatus]:
     episodes = [(path, status) for path, run in runs.items() for status in run.episodes]
     matches = [pair for pair in episodes if pair[1].item == name]
-    if not matches:  # it may be the task, or what the item has in brackets
+    if not matches:  # it may be the task, or the part of the item in brackets
         matches = [
             pair for pair in episodes if pair[1].task == name or pair[1].item.endswith(f"[{name}]")
         ]
@@ -109,10 +109,10 @@ def _only_episode(name: str, runs: Runs) -> tuple[Path, EpisodeStatus]:
 
 
 def _tell(socket: Path, request: dict[str, Any], subject: str) -> None:
-    """Have a run do something.
+    """Send a request to a run.
 
     Raises:
-        ConfigurationError: it does not.
+        ConfigurationError: the run does not do it.
     """
     try:
         problem = ask(socket, request, _STOP_TIMEOUT).get("problem")

@@ -1,4 +1,4 @@
-"""``pytest-intercode merge``: the results of a run's shards in one file."""
+"""``pytest-intercode merge``: merges the results of a run's shards into one file."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Merge the files, and say what came from where.
+    """Merge the files, and print how much came from which.
 
     Raises:
-        ConfigurationError: a file is not a results file, two hold other episodes of the same try,
-            they are not all shards of one run, or the output is an input, is there already or
+        ConfigurationError: a file is not a results file, two have different episodes of the same
+            try, they are not all shards of one run, or the output is an input, already exists or
             cannot be written.
     """
     from pytest_intercode.results.files import read_records

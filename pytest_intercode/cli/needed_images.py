@@ -1,4 +1,4 @@
-"""The images that tasks need, with how many tasks need each; for commands."""
+"""The images that tasks need, and how many tasks need each; for commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["count_facts", "count_sources", "describe_name"]
 
 
 def count_sources(tasks: Iterable[Task]) -> Counter[ImageSource]:
-    """Return how many tasks need an image, by where it comes from."""
+    """Return how many tasks need each image, by the source of the image."""
     from pytest_intercode.environments.images import image_sources
 
     return Counter(source for task in tasks for source in image_sources(task))
@@ -23,14 +23,14 @@ def count_sources(tasks: Iterable[Task]) -> Counter[ImageSource]:
 def count_facts(
     sources: Counter[ImageSource], images: DescribedImages, *, built: bool = True
 ) -> Sequence[tuple[ImageFact, int]]:
-    """Return what is known of each image, with how many tasks need it; the most needed ones first.
+    """Return facts about each image, with how many tasks need it; the most needed ones first.
 
-    A Dockerfile that cannot be read is a fact, too: that it is missing.
+    A Dockerfile that cannot be read gives a fact, too: that its image is missing.
 
     Args:
-        sources: where images come from, with how many tasks need each.
-        images: knows what is here.
-        built: also of what is built, which takes reading all that it is built of.
+        sources: the sources of images, with how many tasks need each.
+        images: knows which images are here.
+        built: include images that are built, which requires reading everything they are built from.
     """
     from pytest_intercode.errors import ImageError, SuiteError
     from pytest_intercode.sandboxes.images import ImageFact
@@ -48,5 +48,5 @@ def count_facts(
 
 
 def describe_name(fact: ImageFact) -> str:
-    """Return the name of an image, and what is taken in its place."""
+    """Return the name of an image, with its replacement if there is one."""
     return f"{fact.name} ({fact.replacement})" if fact.replacement else fact.name

@@ -1,6 +1,6 @@
-"""What the commands print: lines for people, escaped, as results and suites are others' words.
+"""The output of commands: lines for people, escaped because results and suites are not ours.
 
-Also the file of ``--output``, as writing it may have something to say.
+Also writes the file of ``--output``, as that may print notes.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ def say(text: str) -> None:
 
 
 def say_json(value: object) -> None:
-    """Print a result for programs, in which no line is a command to a CI server either."""
-    # Only a text has two number signs in a row, and an escape of JSON's keeps it what it is.
+    """Print a result for programs; no line in it is a command for a CI server either."""
+    # Only strings contain "##", and an escape of JSON does not change their value.
     print(json.dumps(value, indent=1).replace("##", r"#\u0023"))
 
 
 def say_states(rows: Sequence[tuple[str, str, str]]) -> None:
     """Print a table whose first column has states: ``ok``, ``note``, ``problem``.
 
-    They are coloured in a terminal, unless the variable NO_COLOR is set.
+    States are coloured in a terminal, unless the variable NO_COLOR is set.
     """
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for (state, *_), line in zip(rows, format_columns(rows, labels=3), strict=True):
@@ -46,7 +46,7 @@ def say_states(rows: Sequence[tuple[str, str, str]]) -> None:
 
 
 def note(line: str) -> None:
-    """Print a line on the standard error: a mistake, progress."""
+    """Print a line on the standard error: a mistake, or progress."""
     print(f"pytest-intercode: {one_line(line)}", file=sys.stderr, flush=True)
 
 
@@ -56,10 +56,10 @@ def warn(line: str) -> None:
 
 
 def show_count(noun: str, total: int, number: int) -> None:
-    """Show in a terminal how far a command is, in one line that each call writes again.
+    """Show in a terminal how far a command is, in one line that each call overwrites.
 
     Args:
-        noun: what is counted, such as ``images``.
+        noun: the things that are counted, such as ``images``.
         total: how many there are.
         number: how many of them are done.
     """
@@ -79,16 +79,16 @@ def open_browser(address: str) -> bool:
 
 
 def check_output(path: Path) -> None:
-    """See that the file of ``--output`` can be written, before the work that it is about.
+    """Check that the file of ``--output`` can be written, before the work for it starts.
 
     Raises:
-        ConfigurationError: it cannot.
+        ConfigurationError: it cannot be written.
     """
     check_writable(path.expanduser(), option="--output", existing="keep")
 
 
 def write_output(path: Path, text: str) -> None:
-    """Write the file of ``--output``; results that it holds are kept under another name.
+    """Write the file of ``--output``; results that it already holds are kept under another name.
 
     Raises:
         ConfigurationError: it cannot be written.

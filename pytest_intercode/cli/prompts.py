@@ -1,4 +1,4 @@
-"""``pytest-intercode prompts``: copies the chat agents' templates into a folder, to be changed."""
+"""``pytest-intercode prompts``: copies the chat agents' templates into a folder, for changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Copy what is asked for; nothing is overwritten.
+    """Copy the requested templates; nothing is overwritten.
 
     Raises:
         ConfigurationError: there is no such template, or the folder cannot be written.

@@ -1,4 +1,4 @@
-"""``pytest-intercode rescore``: a results file scored again, without agent and sandbox."""
+"""``pytest-intercode rescore``: scores a results file again, without agent and sandbox."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Score the file's episodes again; say what changed, and what could not be scored.
+    """Score the file's episodes again; print what changed, and what could not be scored.
 
     Raises:
         ConfigurationError: the file, a suite or the function is wrong.

@@ -1,7 +1,7 @@
-"""A repository's first project tests: what can be found out about it, and what is made of that.
+"""A repository's first project tests: what is found in the repository, and the files made from it.
 
-Reads the repository and this machine, and writes nothing. What is read is others' words: only words
-that stand for a command, and names of plain letters, get into the files that are made.
+Reads the repository and this machine, and writes nothing. The texts in the repository are not
+trusted: only known commands and names of plain letters get into the files that are made.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pytest_intercode.system.files import read_bounded
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib  # pytest needs it, too
+    import tomli as tomllib  # installed with pytest
 
 __all__ = [
     "Addition",
@@ -44,7 +44,7 @@ _MAX_FILE = 1 << 20  # bytes that are read of a file
 _RULES = ("AGENTS.md", "CLAUDE.md")
 _SKILLS = (".claude/skills", ".agents/skills", ".codex/skills", "skills")
 _SKILL_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
-# A command that runs tests, as rules write it in code: what starts it, and the word that says so.
+# A command that runs tests, as rules write it in code: a program, and a word for tests.
 _TEST_COMMAND = re.compile(
     r"(?:(?:uv|poetry|pdm|hatch|pipenv) run |python3? -m )?(?:pytest|tox|nox)"
     r"|(?:make|just|task|rake|mix|cargo|go|dotnet|npm|pnpm|yarn|bun|composer|hatch)"
@@ -58,15 +58,15 @@ _FENCE = re.compile(r"\s*(?:```|~~~)")
 
 @dataclass(frozen=True)
 class Findings:
-    """What a repository ships to agents, and what this machine has.
+    """What a repository provides for agents, and what this machine has.
 
     Attributes:
         rules: the file with rules for agents; empty for none.
-        command: how the rules say that tests are run; empty where they do not.
+        command: the command that runs the tests, according to the rules; empty for none.
         skills: the names of skills.
-        servers: the names of the servers of ``.mcp.json``.
+        servers: the names of the servers in ``.mcp.json``.
         tests: the folder for the tests, relative to the repository.
-        agents: the agents that this machine has a program or a key for, with what that is.
+        agents: the agents for which this machine has a program or a key, with which of them.
     """
 
     rules: str
@@ -78,7 +78,7 @@ class Findings:
 
     @property
     def shipped(self) -> str:
-        """What the repository ships to agents, in one line."""
+        """What the repository provides for agents, in one line."""
         facts = [self.rules] if self.rules else []
         if self.command:
             facts[0] += f" (tests run with `{self.command}`)"
@@ -88,11 +88,11 @@ class Findings:
 
 
 def find_out(root: Path, variables: Mapping[str, str] = os.environ) -> Findings:
-    """Look at a repository and at this machine.
+    """Inspect a repository and this machine.
 
     Args:
         root: the repository's folder.
-        variables: those of the environment.
+        variables: the environment variables.
     """
     rules = next((name for name in _RULES if (root / name).is_file()), "")
     tests = next((name for name in ("tests", "test") if (root / name).is_dir()), "tests")
@@ -101,7 +101,7 @@ def find_out(root: Path, variables: Mapping[str, str] = os.environ) -> Findings:
     for name, recipe in executables().items():
         program = recipe.executable
         reasons = [f"its program {program}"] if shutil.which(program) else []
-        # A key that several are asked with speaks for its vendor's own, which is the first.
+        # A key that several agents use counts for its vendor's own agent, which is the first.
         if recipe.key not in keys and variables.get(recipe.key):
             reasons.append(recipe.key)
         keys.add(recipe.key)
@@ -118,7 +118,7 @@ def find_out(root: Path, variables: Mapping[str, str] = os.environ) -> Findings:
 
 
 def choose_agents(findings: Findings) -> list[str]:
-    """Return the agents to begin with, each with words in place of the models that they need."""
+    """Return the agents to begin with, each with a placeholder for the model if it needs one."""
     recipes = executables()
     names = findings.agents or (_DEFAULT_AGENT,)
     return [
@@ -143,7 +143,7 @@ def _find_test_command(text: str) -> str:
 
 
 def _find_code(text: str) -> Iterator[str]:
-    """Yield the code of a text in Markdown: the lines of blocks, and spans in other lines."""
+    """Yield the code in a Markdown text: the lines of blocks, and the spans in other lines."""
     in_block = False
     for line in text.splitlines():
         if _FENCE.match(line):
@@ -202,7 +202,7 @@ def test_answers_and_changes_nothing(intercode_project):
 
 
 def make_tests(findings: Findings) -> str:
-    """Return the first tests: each is about something that the repository has."""
+    """Return the first tests, each about something that the repository has."""
     subjects = [f"{findings.rules} says"] if findings.rules else []
     subjects += ["its skills are for"] if findings.skills else []
     parts = [_MODULE.format(subject=" and what ".join(subjects) or "people here ask them for")]
@@ -224,7 +224,7 @@ def make_tests(findings: Findings) -> str:
 
 
 def workflow(findings: Findings) -> str:
-    """Return the workflow that runs the tests on pull requests, with what is recorded."""
+    """Return the workflow that runs the tests on pull requests from recordings."""
     text = files("pytest_intercode.cli").joinpath("agents.yml").read_text(encoding="utf-8")
     return text.replace("pytest tests/agents ", f"pytest {findings.tests} ")
 
@@ -234,12 +234,12 @@ def workflow(findings: Findings) -> str:
 
 @dataclass(frozen=True)
 class Addition:
-    """What is added to a configuration file of pytest's.
+    """An addition to a configuration file of pytest.
 
     Attributes:
         path: the file.
-        lines: what is added to it.
-        text: the whole file with it; None where nothing is added.
+        lines: the lines that are added.
+        text: the whole file with the addition; None if nothing is added.
         reason: why nothing is added; empty otherwise.
     """
 
@@ -249,8 +249,8 @@ class Addition:
     reason: str = ""
 
 
-# In the order in which pytest takes the first that it finds, with the heads of its sections. A file
-# of the first four counts also where it has no section.
+# In the order in which pytest uses the first file that it finds, with the names of its sections.
+# The first four files count even without such a section.
 _SECTIONS = {
     "pytest.toml": ("pytest",),
     ".pytest.toml": ("pytest",),
@@ -264,7 +264,7 @@ _OWN_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini")
 
 
 def add_option(root: Path, agents: Sequence[str]) -> Addition:
-    """Return what makes the agents those of every run: a line in the file that pytest reads.
+    """Return the addition that makes the agents those of every run, to the file that pytest reads.
 
     Every other byte of the file stays as it is.
 
@@ -297,7 +297,7 @@ def _add(path: Path, text: str, section: str, agents: Sequence[str]) -> Addition
     end = "\r\n" if "\r\n" in text else "\n"
     head = re.search(rf"^\[{re.escape(section)}\][ \t]*(?:[#;].*)?\r?$", text, re.MULTILINE)
     if head is not None:
-        # The line goes below the head, in front of what ends it.
+        # The line goes below the head, before the head's line end.
         tail = text[head.end() :]
         new_text = f"{text[: head.end()].rstrip(chr(13))}{end}{line}{end[:-1]}{tail}"
     else:
@@ -307,7 +307,7 @@ def _add(path: Path, text: str, section: str, agents: Sequence[str]) -> Addition
         new_values = dict(_table(path.name, new_text, section) or {})
     except (ValueError, ParseError):
         new_values = {}
-    # A file that is written in an unusual way, such as dotted keys, stays as it is.
+    # A file that is written in an unusual way, such as with dotted keys, is left as it is.
     if not new_values.pop(INI_VALUE, None) or new_values != old_values:
         return Addition(path, "", None, f"add to [{section}] yourself: {line}")
     return Addition(path, f"[{section}]\n{line}", new_text)
@@ -333,5 +333,5 @@ def _table(name: str, text: str, section: str) -> Mapping[str, Any] | None:
     for key in section.split("."):
         table = table.get(key) if isinstance(table, dict) else None
     if section == "tool.pytest" and isinstance(table, dict) and set(table) <= {"ini_options"}:
-        return None  # the table of the older format alone
+        return None  # it contains only the table of the older format
     return table if isinstance(table, dict) else None

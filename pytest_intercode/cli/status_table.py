@@ -1,7 +1,7 @@
-"""What runs do at the moment, as lines for a terminal of any width.
+"""What runs are doing, as lines for a terminal of any width.
 
-Actions are an agent's words, and names a suite's: both are escaped, and clipped by the columns that
-they take on the terminal.
+Actions come from an agent, and names from a suite: both are escaped, and clipped by the columns
+that they take on the terminal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MIN_NAME, _MIN_ACTION = 12, 12  # columns of an episode's name, and of its acti
 
 
 class _Column(NamedTuple):
-    """A column of numbers, which is left out where there is no room for it."""
+    """A column of numbers, which is left out if there is no room for it."""
 
     title: str
     cells: Sequence[str]
@@ -36,8 +36,8 @@ def lines_of(runs: Sequence[RunStatus], columns: int, max_lines: int | None = No
 
     Args:
         runs: the runs.
-        columns: of the terminal.
-        max_lines: how many lines there is room for; None for any number.
+        columns: the width of the terminal.
+        max_lines: the number of lines for which there is room; None for any number.
     """
     lines: list[str] = []
     for status in runs:
@@ -69,7 +69,7 @@ def _table(episodes: Sequence[EpisodeStatus], columns: int) -> list[str]:
             break
         room -= column.width + _GAP
         numbers.append(column)
-    # The name gets what it needs, and never more than the action.
+    # The name gets the width that it needs, but not more than the action.
     longest = max(_width(one_line(name)) for name in (*names, "EPISODE"))
     name_width = min(longest, _MIN_NAME + room // 2)
     action_width = _MIN_NAME + _MIN_ACTION + room - name_width
@@ -101,12 +101,12 @@ def _number_columns(episodes: Sequence[EpisodeStatus]) -> Iterable[_Column]:
 
 
 def _fit(text: str, columns: int, *, keep_end: bool = False) -> str:
-    """Return an escaped text that takes at most so many columns.
+    """Return a text, escaped and shortened to a number of columns.
 
     Args:
         text: the text.
-        columns: how many there are.
-        keep_end: its end says more than its beginning.
+        columns: the number of columns.
+        keep_end: cut the beginning, as the end says more.
     """
     text = one_line(text)
     if _width(text) <= columns:
@@ -119,7 +119,7 @@ def _fit(text: str, columns: int, *, keep_end: bool = False) -> str:
 
 
 def _take(characters: Iterable[str], columns: int) -> str:
-    """Return the first characters, as many as there are columns for."""
+    """Return as many of the first characters as fit into the columns."""
     beginning = ""
     for character in characters:
         columns -= _width(character)
@@ -134,7 +134,7 @@ def _padded(text: str, columns: int) -> str:
 
 
 def _width(text: str) -> int:
-    """Return how many columns a text takes: East Asian letters two, marks above others none."""
+    """Return how many columns a text takes: East Asian letters two, combining marks none."""
     return sum(map(_columns_of, text))
 
 

@@ -1,4 +1,4 @@
-"""``pytest-intercode top``: what the runs of this user on this machine do at the moment."""
+"""``pytest-intercode top``: what this user's runs on this machine are doing."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = ["HELP", "add_arguments", "run"]
 HELP = "show the episodes that run on this machine, each with its last action"
 
 _REFRESH_INTERVAL = 1.0  # seconds
-_LONE_LINE = 80  # columns where there is no terminal; 200 columns of a log help nobody
-# The other screen of the terminal, as editors use it, without a cursor; lines are not wrapped.
+_LONE_LINE = 80  # columns without a terminal; longer lines do not help in a log
+# The alternate screen of the terminal, as editors use it, without a cursor; lines are not wrapped.
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _HOME, _END_OF_LINE, _END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
@@ -59,12 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show the runs until they are over, or once; or stop one, or an episode of it.
+    """Show the runs, once or until they are over; or stop a run or an episode.
 
     Raises:
-        ConfigurationError: there is no run with this number, or nothing that is to be stopped; or
-            this system has no runs, or the page cannot be served.
-        SandboxError: others may open the folder that runs are found in.
+        ConfigurationError: there is no run with this number, or nothing to stop; or this system
+            cannot have runs, or the page cannot be served.
+        SandboxError: other users may open the folder in which runs are found.
     """
     from pytest_intercode.cli.living_runs import find_runs, stop_episode, stop_run
     from pytest_intercode.system.platform import check_platform
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """See that options go together.
+    """Check that options go together.
 
     Raises:
         ConfigurationError: they do not.
@@ -106,12 +106,12 @@ def _serve(options: argparse.Namespace) -> None:
     from pytest_intercode.cli.live_server import LiveServer
     from pytest_intercode.cli.living_runs import find_runs
 
-    find_runs(options.pid, note)  # a number that no run has is a mistake of now
+    find_runs(options.pid, note)  # fails now if no run has this number
     server = LiveServer(options.pid, options.port or 0)
     print(f"{server.address}\nCtrl-C ends this page; runs go on.", flush=True)
     if options.open:
         address = server.address_for_browser()
-        # One in this terminal would wait for the page, and we for its end.
+        # On a thread: a browser in this terminal would wait for the page, and we for its end.
         threading.Thread(target=open_browser, args=(address,), daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt):
         server.serve()
@@ -134,7 +134,7 @@ def _print(runs: Runs) -> None:
 
 
 def _watch(runs: Runs, pid: int | None) -> None:
-    """Show the runs on the terminal until they are over, or the user has seen enough."""
+    """Show the runs on the terminal until they are over, or until Ctrl-C."""
     from pytest_intercode.cli.living_runs import find_runs
     from pytest_intercode.cli.status_table import lines_of
 
@@ -161,7 +161,7 @@ def _watch(runs: Runs, pid: int | None) -> None:
 
 @contextlib.contextmanager
 def _own_screen() -> Iterator[None]:
-    """Draw on the other screen of the terminal; at the end it is as it was."""
+    """Draw on the alternate screen of the terminal; leave it at the end."""
     sys.stdout.write(_ENTER)
     try:
         yield

@@ -1,4 +1,4 @@
-"""``pytest-intercode view``: a results file, or two, as a page to look at."""
+"""``pytest-intercode view``: makes a page from a results file, or from two."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the page and say where it is.
+    """Write the page and print where it is.
 
     Raises:
         ConfigurationError: a file is wrong, the extra ``html`` is missing, or the page cannot be
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _names(first: Path, last: Path) -> tuple[str, str]:
-    """Return what two runs without names are called: their files' names, as far as they differ."""
+    """Return names for two runs without names: those of their files, made different if equal."""
     names = results_stem(first), results_stem(last)
     if names[0] == names[1] and first.absolute() != last.absolute():
         names = (
