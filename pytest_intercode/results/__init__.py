@@ -1,1 +1,1 @@
-"""Reading and writing episode records, tries, tables, baselines, comparisons."""
+"""Reading and writing episode records; tries, tables, baselines and comparisons."""

@@ -1,6 +1,6 @@
-"""An earlier run that a run is judged by: which tasks may fail, and whether cells got worse.
+"""An earlier run that a run is compared with: which tasks may fail, and whether cells got worse.
 
-Reads a results file, and nothing else.
+Reads only a results file.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class Baseline:
         Args:
             task: the task.
             function: the node id of the test function that is run with it.
-            cell: the cell of the item, with all arguments of its agent or with those that tell it
-                apart.
-            is_only_agent: the run has no other agent. If the earlier run lacks it, it is compared
-                with all that the earlier run had.
+            cell: the cell of the item, with all arguments of its agent or with those that
+                distinguish it.
+            is_only_agent: whether the run has no other agent. If the earlier run lacks it, it is
+                compared with all agents of the earlier run.
         """
         key = task_key(task.env, task.suite_name, task.id, function)
         return self.explain(key, cell, is_only_agent=is_only_agent)
@@ -74,19 +74,19 @@ class Baseline:
         if is_only_agent and not cells:
             cells = self._find_treated(cell.treatment)
         tries = [is_solved for old in cells for is_solved in self._solved[old].get(key, [])]
-        # Of a task that it did not have there is none, so that it has to be solved.
+        # A task that the earlier run did not have has no tries, so it has to be solved.
         if all(tries):
             return None
         return f"{sum(tries)} of {len(tries)} tries solved in {self.path.name}"
 
     def _find_treated(self, treatment: str) -> list[Cell]:
-        """Return the cells of the earlier run with a treatment; if it has one cell, that one."""
+        """Return the earlier run's cells with a treatment; if it has only one cell, that one."""
         cells = list(self._solved)
         return cells if len(cells) == 1 else [old for old in cells if old.treatment == treatment]
 
     def _find(self, cell: Cell) -> list[Cell]:
         """Return the cells of the earlier run that an item's cell is compared with."""
-        # Cells by their label; of another model than before, the cell which it replaces.
+        # Cells with the same label; with another model than before, the cell that it replaces.
         for text_of in (str, _without_arguments):
             candidates = [
                 old
@@ -120,7 +120,7 @@ class Baseline:
         }
 
     def unknown(self, tries: Iterable[EpisodeRecord]) -> int:
-        """Return how many tasks of a run the earlier one did not have, in no cell of its."""
+        """Return how many tasks of a run the earlier one did not have in any cell."""
         tasks = {key for tasks in self._solved.values() for key in tasks}
         return len({key_of(record) for record in tries} - tasks)
 

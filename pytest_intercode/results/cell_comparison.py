@@ -1,4 +1,4 @@
-"""Two runs compared by cell: each agent and treatment with what it was before. Pure."""
+"""Two runs compared by cell: each agent and treatment with its older results. Pure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ComparedCells:
 
     @property
     def single(self) -> Compared | None:
-        """The comparison of the two runs, where each has one cell."""
+        """The comparison of the two runs, if each has one cell; otherwise None."""
         if len(self.cells) == 1 and not self.only_before and not self.only_after:
             return next(iter(self.cells.values()))
         return None
@@ -113,7 +113,7 @@ class ComparedCells:
 
 
 def describe_verdicts(verdicts: Mapping[Cell, Verdict]) -> str:
-    """Return the verdict on several cells together: the worst of them, and how many have which.
+    """Return the verdict on several cells together, and how many cells have which verdict.
 
     Args:
         verdicts: the verdict on each cell.
@@ -135,7 +135,7 @@ def describe_verdicts(verdicts: Mapping[Cell, Verdict]) -> str:
 
 
 def _whole_kind(verdicts: Mapping[Cell, Verdict]) -> Kind:
-    """Return the verdict on the whole: what is best of some cells hides nothing of others."""
+    """Return the verdict on the whole: a cell that improved does not hide one that regressed."""
     kinds = {verdict.kind for verdict in verdicts.values()}
     if "regressed" in kinds:
         return "regressed"

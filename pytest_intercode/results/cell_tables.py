@@ -13,17 +13,17 @@ from pytest_intercode.results.tries import by_task
 
 __all__ = ["cell_labels", "difference_lines", "result_rows", "share_text"]
 
-_MAX_TASKS = 40  # tasks that have a row each; those of larger runs are put together
-_MAX_DIFFERENCES = 20  # comparisons that have a line each, those that are significant first
+_MAX_TASKS = 40  # tasks that get a row each; in larger runs, tasks are grouped
+_MAX_DIFFERENCES = 20  # comparisons that get a line each, but all significant ones do
 _ABSENT = "-"
 
 _Tries = Sequence[EpisodeRecord]
 
 
 def cell_labels(cells: Sequence[Cell]) -> tuple[list[str], dict[Cell, list[str]]]:
-    """Return the headings of the columns that name a cell, and what each cell has in them.
+    """Return the headings of the columns that name a cell, and each cell's values in them.
 
-    What is the same for all cells is left out.
+    Columns with the same value for all cells are left out.
 
     Args:
         cells: the cells of the run.
@@ -40,8 +40,8 @@ def cell_labels(cells: Sequence[Cell]) -> tuple[list[str], dict[Cell, list[str]]
 def result_rows(tries_by_cell: Mapping[Cell, _Tries]) -> tuple[list[list[str]], int]:
     """Return a heading and rows with a column for each cell, and how many columns are labels.
 
-    There is a row for each task, with what became of it, or in a large run for each environment,
-    dataset and hardness, with the success rate.
+    There is a row for each task, with its result, or in a large run for each environment, dataset
+    and hardness, with the success rate.
     """
     tasks_by_cell = {cell: by_task(tries) for cell, tries in tries_by_cell.items()}
     keys = list(dict.fromkeys(key for tasks in tasks_by_cell.values() for key in tasks))
@@ -73,7 +73,7 @@ def _group_rows(tries_by_cell: Mapping[Cell, _Tries], names: Sequence[str]) -> l
 
 
 def share_text(tries: Sequence[EpisodeRecord]) -> str:
-    """Return what became of a task in one cell: its outcome, or how many tries were solved."""
+    """Return the result of a task in one cell: its outcome, or how many tries were solved."""
     graded = [record for record in tries if record.graded]
     if not tries:
         return _ABSENT
@@ -82,11 +82,11 @@ def share_text(tries: Sequence[EpisodeRecord]) -> str:
     record = tries[0]
     if record.succeeded:
         return "solved"
-    return "failed" if record.solved else record.outcome  # a test of the user's own decides
+    return "failed" if record.solved else record.outcome  # the user's own test decides
 
 
 def difference_lines(tries_by_cell: Mapping[Cell, _Tries]) -> list[str]:
-    """Return a heading and a line for each comparison; nothing where no cells are compared."""
+    """Return a heading and a line for each comparison; nothing if no cells are compared."""
     cell_differences = differences(tries_by_cell)
     if not cell_differences:
         return []
@@ -99,7 +99,7 @@ def difference_lines(tries_by_cell: Mapping[Cell, _Tries]) -> list[str]:
 
 
 def _select(cell_differences: Sequence[CellDifference]) -> list[CellDifference]:
-    """Return the comparisons that have a line, in their order: all that are significant."""
+    """Return the comparisons that get a line, in order; these include all significant ones."""
     selected = []
     significant = sum(_is_significant(difference) for difference in cell_differences)
     remaining = max(0, _MAX_DIFFERENCES - significant)

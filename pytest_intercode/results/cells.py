@@ -1,8 +1,8 @@
 """The cells of a run, which are pairs of an agent and a treatment. Pure: records in, records out.
 
 A run of one agent without treatments has one cell. A run of several agents, or of one agent with
-several sets of arguments, or with and without what a project ships, has more, and every try
-belongs to one of them. Rates, tables and tests are then of cells.
+several sets of arguments or treatments, has several, and every try belongs to one of them. Rates,
+tables and tests are then made for each cell.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ __all__ = [
 ]
 
 ATTRIBUTE = re.compile(r"(?:[\w.]+|.*\.py):(\w[\w.]*)")
-"""An agent of the user's: ``module:Attr``, ``path/to/file.py:Attr``."""
+"""A user's own agent: ``module:Attr``, ``path/to/file.py:Attr``."""
 
 COMMAND_LINES = ("command", "mcp", "acp")
-"""Agents whose name has a command line behind it."""
+"""Agents whose name is followed by a command line."""
 
 CONTROL = "control"
 """The treatment of a project test that lays nothing over the project."""
 
 _INSTALLED = re.compile(r"installed:([\w-]+)")  # a recipe of ours, which needs no prefix
-_STYLES = (*COMMAND_LINES, "replay", "installed")  # what is behind them is not an attribute
-_MAX_KEPT = 1024  # cells that are kept; runs have a few
+_STYLES = (*COMMAND_LINES, "replay", "installed")  # followed by something else than an attribute
+_MAX_KEPT = 1024  # cells that are cached; runs have a few
 
-# Words of a command line that start a program and are not it.
+# Words of a command line that start another program.
 _STARTERS = re.compile(
     r"env|exec|sudo|nohup|uv|uvx|npx|run|-.*|\w+=.*|(?:python|node|perl|ruby)[\d.]*|\w*sh"
 )
@@ -47,11 +47,11 @@ _STARTERS = re.compile(
 class Cell(NamedTuple):
     """An agent with its arguments, and a treatment.
 
-    As text it is how items and columns name it: ``codex``, ``codex:model=a``, ``codex-control``.
+    Its text is its name in items and columns: ``codex``, ``codex:model=a``, ``codex-control``.
 
     Attributes:
         agent: the agent's name.
-        treatment: the name of the treatment; empty where there is no choice.
+        treatment: the name of the treatment; empty if there is no choice.
         arguments: the agent's arguments, as pairs in the order of their names.
     """
 
@@ -75,12 +75,12 @@ def cell_of(record: EpisodeRecord) -> Cell:
 
 
 def make_cell(agent: str, arguments: Mapping[str, str], treatment: str = "") -> Cell:
-    """Return the cell of an agent that is named and a treatment; keys and passwords are hidden.
+    """Return the cell of an agent and a treatment, with keys and passwords hidden.
 
     Args:
         agent: the agent as the user named it.
-        arguments: what it is made with.
-        treatment: the name of the treatment; empty where there is no choice.
+        arguments: the agent's arguments.
+        treatment: the name of the treatment; empty if there is no choice.
     """
     return _make_cell(agent, treatment, tuple(arguments.items()))
 
@@ -93,11 +93,11 @@ def _make_cell(agent: str, treatment: str, arguments: tuple[tuple[str, str], ...
 
 
 def shorten(cells: Iterable[Cell]) -> dict[Cell, Cell]:
-    """Return cells of one run by shorter names, which still tell them apart.
+    """Return the cells of one run with shorter names that still distinguish them.
 
-    Of ``module:Attr`` and ``path/to/file.py:Attr`` the attribute remains, and of a command line its
-    program, where no other agent of the run is called so. Of the arguments those remain that are
-    not the same in all cells with this agent.
+    ``module:Attr`` and ``path/to/file.py:Attr`` are shortened to the attribute, and a command line
+    to its program, unless another agent of the run then has the same name. Only those arguments
+    remain that are not the same in all cells with this agent.
 
     Args:
         cells: all cells of the run, as :func:`cell_of` returns them.
@@ -128,7 +128,7 @@ def _shorten_name(agent: str) -> str:
 
 
 def program_of(line: str) -> str:
-    """Return the name of the program that a command line starts, behind what starts it."""
+    """Return the name of the program that a command line runs, without what starts it."""
     try:
         words = shlex.split(line)
     except ValueError:
@@ -140,7 +140,7 @@ def program_of(line: str) -> str:
 
 
 def has_one_cell(records: Sequence[EpisodeRecord]) -> bool:
-    """Whether all episodes are of one cell, as those of most runs are; cheaper than asking each."""
+    """Whether all episodes are of one cell, as in most runs; cheaper than making each cell."""
     if not records:
         return True
     agent, arguments = records[0].agent, records[0].agent_arguments
@@ -166,8 +166,8 @@ def by_cell(tries: Iterable[EpisodeRecord]) -> dict[Cell, list[EpisodeRecord]]:
 def group_by_cell(tries: Iterable[EpisodeRecord]) -> dict[Cell, list[EpisodeRecord]]:
     """Return the tries of each cell, by the cell with all of its arguments.
 
-    Agents are in the order of their items, where records know it, and else in the order of the
-    records. So are treatments, but ``control`` is the first.
+    Agents are in the order of their items, if the records have it, otherwise in the order of the
+    records. Treatments are too, but ``control`` is the first.
     """
     tries = list(tries)
     if has_one_cell(tries):
@@ -186,7 +186,7 @@ def _in_order(tries_by_cell: Mapping[Cell, list[EpisodeRecord]]) -> list[Cell]:
         agent = cell.agent, cell.arguments
         agents[agent] = min(agents.get(agent, math.inf), place)
         treatments[cell.treatment] = min(treatments.get(cell.treatment, math.inf), place)
-    agent_order = sorted(agents, key=agents.__getitem__)  # stable: else as the records are
+    agent_order = sorted(agents, key=agents.__getitem__)  # stable: otherwise in the records' order
     treatment_order = sorted(treatments, key=lambda name: (name != CONTROL, treatments[name]))
     return sorted(
         tries_by_cell,
@@ -200,14 +200,14 @@ def _in_order(tries_by_cell: Mapping[Cell, list[EpisodeRecord]]) -> list[Cell]:
 def pair_cells(before: Collection[Cell], after: Collection[Cell]) -> dict[Cell, Cell]:
     """Return, for cells of a newer run, the cells of an older run to compare them with.
 
-    Where each run has one cell, these are a pair, whatever their agents are: that is how two agents
-    are compared. Else cells are a pair that are the same; of the others, those that have the same
-    agent and treatment, where each run has one such cell, so that a newer model is compared with
-    the one that it replaces.
+    If each run has one cell, these two are a pair, whatever their agents are: this is how two
+    agents are compared. Otherwise, equal cells are pairs. Of the remaining cells, those with the
+    same agent and treatment are a pair if each run has one such cell, so that a newer model is
+    compared with the one that it replaces.
 
     Args:
         before: the cells of the older run, as :func:`cell_of` returns them.
-        after: the same of the newer run.
+        after: the cells of the newer run, likewise.
     """
     if len(before) == len(after) == 1:
         return dict(zip(after, before, strict=True))
@@ -226,8 +226,8 @@ def pair_tries(
 ) -> dict[Cell, tuple[list[EpisodeRecord], list[EpisodeRecord]]]:
     """Return the tries of two runs for each cell of either, by the cell's short name.
 
-    Cells are paired as :func:`pair_cells` does, and named as in the newer run. Where only one run
-    has a cell, the other's tries are an empty list; those of the older run come last.
+    Cells are paired as by :func:`pair_cells`, and named as in the newer run. If only one run has a
+    cell, the other's tries are an empty list. Cells that only the older run has come last.
 
     Args:
         before: the tries of the older run.
@@ -240,7 +240,7 @@ def pair_tries(
         cell: (old_tries[pairs[cell]] if cell in pairs else [], tries)
         for cell, tries in new_tries.items()
     }
-    # A cell of the older run may be equal to one that has another pair in the newer run.
+    # A cell of the older run may be equal to a cell of the newer run that is paired with another.
     for cell, tries in old_tries.items():
         if cell not in paired:
             sides[cell] = (tries, [])

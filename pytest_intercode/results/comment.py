@@ -1,8 +1,8 @@
 """A run as a comment on a pull request, in GitHub's Markdown. Pure: nothing is read or written.
 
-The comment has the rights of the job's token, and quotes what agents and suites wrote. All of that
-is in code spans, in which GitHub finds no mention, reference, link, image or HTML; addresses are
-those of the caller, with what would end a link encoded.
+The comment is posted with the rights of the job's token, and quotes texts of agents and suites. All
+of these are in code spans, in which GitHub finds no mention, reference, link, image or HTML.
+Addresses come from the caller, with characters that would end a link encoded.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["MAX_COMMENT", "Links", "checked_url", "format_comment", "marker", "q
 
 MAX_COMMENT = 65_536
 """Bytes of a comment. GitHub's message says that 65,536 characters are allowed, and its server has
-taken four times as many bytes; so many bytes are within the limit in whatever way it is counted."""
+accepted four times as many bytes, so this number is within the limit however it is counted."""
 
 _MAX_ITEMS = 50  # lines of a list: more than people read in a comment
-_MAX_REMAINDER = 48  # bytes of the line that counts what is left out
+_MAX_REMAINDER = 48  # bytes of the line with the number of items that are left out
 _MAX_URL = 2000  # characters
-# Without two dashes in a row, which may end a comment of HTML.
+# Without two dashes in a row, which may end an HTML comment.
 _NAME = re.compile(r"[A-Za-z0-9]+(?:[._ -][A-Za-z0-9]+)*")
-_URL_CHARACTERS = ":/?#@!$&'*+,;=%~-._"  # that stay; blanks, brackets and backslashes do not
+_URL_CHARACTERS = ":/?#@!$&'*+,;=%~-._"  # kept; blanks, brackets and backslashes are encoded
 _VERDICTS: dict[VerdictKind, str] = {
     "regressed": "Worse",
     "improved": "Better",
@@ -60,12 +60,12 @@ _STATUSES = {
 
 @dataclass(frozen=True)
 class Links:
-    """Where a comment's links lead; nothing for those that there are not.
+    """The targets of a comment's links; empty for links that do not exist.
 
     Attributes:
         page: the address of the run's page, as ``pytest-intercode view`` writes it.
         run: the address of the run on the CI server.
-        source: returns the address of a test's file from its node id, or nothing.
+        source: returns the address of a test's file from its node id, or an empty text.
         commit: the commit that was tested.
     """
 
@@ -75,15 +75,15 @@ class Links:
     commit: str = ""
 
     def task(self, key: TaskKey, cell: Cell | None) -> str:
-        """Return the address of a task's trajectories on the page; a cell's, if one is given."""
-        # As page/state.js reads it, and page/packed.js makes the key.
+        """Return the address of a task's trajectories on the page, in a cell if one is given."""
+        # As page/state.js reads it, with the key that page/packed.js makes.
         choices = {"open": "/".join(key)} | ({} if cell is None else {"cell": str(cell)})
         return f"{self.page}#{urlencode(choices, errors='replace')}" if self.page else ""
 
 
 @dataclass(frozen=True)
 class _List:
-    """A part of the comment that may be shortened: its first lines, its items, what they are."""
+    """A part of the comment that may be shortened: its first lines, its items, and their noun."""
 
     head: Sequence[str]
     items: Sequence[str]
@@ -92,7 +92,7 @@ class _List:
 
 
 def marker(name: str) -> str:
-    """Return the first line of the comment of that name: nobody sees it, and it is found by it.
+    """Return the first line of the comment with that name: hidden, but used to find the comment.
 
     Raises:
         ConfigurationError: the name has other characters than letters, digits and single ``._- ``.
@@ -106,10 +106,10 @@ def marker(name: str) -> str:
 
 
 def checked_url(url: str, option: str) -> str:
-    """Return an address for a link of Markdown, with what would end the link encoded.
+    """Return an address for a Markdown link, with characters that would end the link encoded.
 
     Raises:
-        ConfigurationError: it is not one of http or https, or longer than 2,000 characters.
+        ConfigurationError: it is not of http or https, or is longer than 2,000 characters.
     """
     encoded = quote(url, safe=_URL_CHARACTERS, errors="replace")
     if not re.match(r"https?://[^/]", encoded) or len(encoded) > _MAX_URL:
@@ -121,7 +121,7 @@ def checked_url(url: str, option: str) -> str:
 
 
 def quoted_path(path: str) -> str:
-    """Return a path as a part of an address for a link of Markdown."""
+    """Return a path as a part of an address for a Markdown link."""
     return quote(path, safe="/-._~", errors="replace")
 
 
@@ -137,12 +137,12 @@ def format_comment(
     """Return the comment.
 
     Args:
-        run: the run; None where it recorded no episode.
+        run: the run; None if it recorded no episode.
         compared: the run, compared with its baseline; None without one.
-        links: where links lead.
-        name: what tells the comment from others of pytest-intercode.
-        status: pytest's exit status, where it is known.
-        max_bytes: how long it may be, as UTF-8. Lists are shortened to that, and say by how much.
+        links: the targets of links.
+        name: distinguishes the comment from others of pytest-intercode.
+        status: pytest's exit status, if it is known.
+        max_bytes: the maximum length as UTF-8; lists are shortened, and say how much is left out.
 
     Raises:
         ConfigurationError: the name is not allowed.
@@ -245,7 +245,7 @@ def _ungraded(run: Run, links: Links) -> _List:
 
 
 def _named_tasks(run: Run, links: Links) -> Iterator[tuple[str, list[EpisodeRecord]]]:
-    """Yield the tasks of each cell, as they are named and linked, with their tries."""
+    """Yield the tasks of each cell, as linked names, with their tries."""
     cells = by_cell(run.tries)
     for cell, cell_tries in cells.items():
         for key, tries in by_task(cell_tries).items():
@@ -253,7 +253,7 @@ def _named_tasks(run: Run, links: Links) -> Iterator[tuple[str, list[EpisodeReco
 
 
 def _task(key: TaskKey, tries: Sequence[EpisodeRecord], links: Links, cell: Cell | None) -> str:
-    """Return a task's name, linked where there is a page, its cell, and a link to its test."""
+    """Return a task's name, linked if there is a page, its cell, and a link to its test."""
     address = links.task(key, cell)
     text = markdown_code(str(key))
     if address and len(address) <= _MAX_URL:
@@ -265,7 +265,7 @@ def _task(key: TaskKey, tries: Sequence[EpisodeRecord], links: Links, cell: Cell
 
 
 def _reasons(tries: Sequence[EpisodeRecord]) -> list[str]:
-    """Return why the first of the tries that were not solved was not, as a list of one or none."""
+    """Return why the first unsolved try was not solved, as a list of one text or none."""
     for record in tries:
         if record.graded and not record.succeeded:
             outcome = "the test failed" if record.solved else record.outcome.replace("-", " ")
@@ -277,7 +277,7 @@ def _reasons(tries: Sequence[EpisodeRecord]) -> list[str]:
 
 
 def _cells(run: Run, compared: ComparedCells | None) -> _List:
-    """Return the rates by agent and treatment, where there are several."""
+    """Return the rates by agent and treatment, if there are several."""
     baseline = compared.before.tries if compared else []
     sides = {cell: tries for cell, tries in pair_tries(baseline, run.tries).items() if tries[1]}
     if len(sides) < 2:
@@ -313,7 +313,7 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _usage(run: Run, compared: ComparedCells | None) -> _List:
-    """Return what the run used up: in all, and for a try of the tasks that the baseline has too."""
+    """Return the run's usage: in all, and for a try at the tasks that the baseline also has."""
     summary = summarise(run.tries)
     if not summary.tokens and summary.cost is None:
         return _List([], [], "number")
@@ -326,7 +326,7 @@ def _usage(run: Run, compared: ComparedCells | None) -> _List:
         tokens = _mean([part.tokens for part in new], new)
         old_tokens = _mean([part.tokens for part in old], old)
         facts = [f"{tokens:,.0f} tokens{_against(tokens, old_tokens, ',.0f')}"]
-        # A cell without a price says nothing of what a try costs.
+        # A cell without a price says nothing about the cost of a try.
         priced = [group for group in common if group.after.cost is not None]
         priced = [group for group in priced if group.before.cost is not None] or priced
         if priced:
@@ -367,7 +367,7 @@ def _foot(links: Links) -> list[str]:
 
 
 def _fit(head: Sequence[str], lists: Sequence[_List], foot: Sequence[str], max_bytes: int) -> str:
-    """Return the parts; the first lists get as many of their items in as there is room."""
+    """Return the parts as a text; lists get as many items as fit, the first lists first."""
     room = max_bytes - _size([*head, "", *foot])
     room -= sum(_size(["", *part.head, "", ""]) + _MAX_REMAINDER for part in lists)
     lines = [*head]

@@ -1,7 +1,7 @@
-"""Two runs compared: what became of each task, the statistics of both, the verdict.
+"""Two runs compared: how each task changed, the statistics of both, the verdict.
 
 :class:`Compared` is for runs of one cell each; ``results/cell_comparison.py`` compares runs of
-several. Reads results files, and nothing else.
+several cells. Reads only results files.
 """
 
 from __future__ import annotations
@@ -86,13 +86,13 @@ class Difference(NamedTuple):
     """The first turn in which two trajectories differ.
 
     Attributes:
-        turn: its number, from 1; 0 where they do not differ.
+        turn: its number, from 1; 0 if they do not differ.
         what: ``action``: the agent did something else; ``observation``: the same action showed
             something else, so the task is not deterministic; ``end``: one episode was over;
-            ``nothing``: the same was done and seen, and graded otherwise.
-        before: what the older one did or saw there; None where it was over.
-        after: the same of the newer one.
-        action: the action of that turn, where it was the same.
+            ``nothing``: actions and observations were the same, but graded differently.
+        before: the older trajectory's action or observation there; None if it was over.
+        after: the newer trajectory's, likewise.
+        action: the action of that turn, if it was the same.
     """
 
     turn: int
@@ -103,17 +103,17 @@ class Difference(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What became of a task.
+    """How a task changed.
 
     Attributes:
         key: the task.
-        kind: ``broke`` where it was solved and is in no try now, ``fixed`` where it was in no
-            try and is now; ``less often`` and ``more often`` where it is in some tries.
+        kind: ``broke`` if it was solved before and in no try now, ``fixed`` if it was solved in no
+            try before and is now; ``less often`` and ``more often`` if it is solved in some tries.
         before: the older run's tries.
         after: the newer run's tries.
-        difference: where the trajectories differ first, of a task that changed.
-        p: how likely chance alone makes such a difference (Fisher's exact test), of a task that
-            changed; None where there is one try in each run, of which nothing can be said.
+        difference: where the trajectories differ first, for a task that changed.
+        p: how likely chance alone makes such a difference (Fisher's exact test), for a task that
+            changed; None if each run has one try, which does not allow a test.
     """
 
     key: TaskKey
@@ -125,7 +125,7 @@ class Change(NamedTuple):
 
     @property
     def by_chance(self) -> bool:
-        """Whether the change is no more than what chance makes in one task of twenty."""
+        """Whether the change is not significant, so that chance may explain it."""
         return self.p is not None and self.p > _SIGNIFICANCE_LEVEL
 
 
@@ -133,7 +133,7 @@ _SIGNIFICANCE_LEVEL = 0.05  # the p-value above which chance explains a change
 
 
 def changes(before: Sequence[EpisodeRecord], after: Sequence[EpisodeRecord]) -> list[Change]:
-    """Return what became of every task of either run, in the order of the runs."""
+    """Return how every task of either run changed, in the order of the runs."""
     old, new = by_task(before), by_task(after)
     task_changes = []
     for key in [*old, *(key for key in new if key not in old)]:
@@ -173,7 +173,7 @@ def _classify(in_old: bool, in_new: bool, old_share: Share, new_share: Share) ->
 def _representative_pair(
     before: Sequence[EpisodeRecord], after: Sequence[EpisodeRecord], *, worse: bool
 ) -> tuple[EpisodeRecord, EpisodeRecord]:
-    """Return two tries that show the change; those with the same number, if there are some."""
+    """Return two tries that show the change, preferably with the same number."""
     pairs = [
         (old, new)
         for old, new in product(before, after)
@@ -183,7 +183,7 @@ def _representative_pair(
 
 
 def first_difference(before: EpisodeRecord, after: EpisodeRecord) -> Difference:
-    """Return where two recorded episodes differ first; blanks at the end of a text do not count."""
+    """Return where two recorded episodes differ first; trailing blanks do not count."""
     turns = zip_longest(before.turns, after.turns)
     for number, (old, new) in enumerate(turns, 1):
         if old is None or new is None:
@@ -205,8 +205,8 @@ def _action(turn: Turn) -> str:
 # -- two runs
 
 _SETTINGS = ("profile", "agent", "sandbox", "image")
-# What makes a project test another. Its repository, whose copy is in its image, and its agent are
-# what is tested: they change from run to run.
+# A change of these makes a different project test. Its repository, which is copied into its image,
+# and its agent are what is tested, so they change from run to run.
 _PARTS_OF_TEST = ("test", "values")
 
 
@@ -216,7 +216,7 @@ class Run:
 
     Attributes:
         path: the file.
-        tries: those that count, with those that were not graded.
+        tries: the tries, including those that were not graded.
     """
 
     path: Path
@@ -224,11 +224,11 @@ class Run:
 
     @property
     def ungraded(self) -> int:
-        """How many tries failed by a fault of the task or of the infrastructure."""
+        """How many tries failed because of the task or the infrastructure."""
         return sum(not record.graded for record in self.tries)
 
     def settings(self) -> dict[str, str]:
-        """Return what the run was made with, for people."""
+        """Return the settings of the run, for people."""
         settings = {
             name: _join_values(getattr(record, name) for record in self.tries) for name in _SETTINGS
         }
@@ -263,7 +263,7 @@ def read_run(path: Path, warn: Callable[[str], None]) -> Run:
     Raises:
         ConfigurationError: it is not a results file, or holds no episode.
     """
-    # What an agent did and saw is compared; its end state, which may be much more, is not.
+    # Actions and observations are compared, but not end states, which may be much larger.
     tries = counted_tries(record.without_end_state() for record in iterate_records(path, warn))
     if not tries:
         raise ConfigurationError(f"{path}: holds no recorded episode")
@@ -276,12 +276,12 @@ class Compared:
     Args:
         before: the older run.
         after: the newer run.
-        verdict: what the paired test says of the whole.
+        verdict: the verdict of the paired test on the whole.
 
     Attributes:
         before: the older run.
         after: the newer run.
-        changes: what became of each task.
+        changes: how each task changed.
         verdict: the verdict.
     """
 
@@ -292,7 +292,7 @@ class Compared:
         self.verdict: Verdict = verdict
 
     def groups(self) -> list[Group]:
-        """Return the tasks that both graded by env and by hardness, and all of them last."""
+        """Return the tasks that both runs graded, by env and by hardness, and all of them last."""
         common = {
             change.key for change in self.changes if change.before.graded and change.after.graded
         }
@@ -322,7 +322,7 @@ class Compared:
         )
         for name in dict.fromkeys((*old, *new)):
             old_value, new_value = old.get(name, ""), new.get(name, "")
-            # InterCode's records do not say; another agent is what is often compared.
+            # InterCode's records do not have the settings; different agents are often compared.
             if (
                 old_value != new_value
                 and name != "agent"
@@ -333,7 +333,7 @@ class Compared:
                     f"{new_value or 'none'} after"
                 )
         queries = self._find_changed(lambda record: comparable_query(record.task.query))
-        # Digests of the first format covered less, and equal no later one.
+        # Digests of the first format covered less, and never equal a later one.
         tasks = self._find_changed(
             lambda record: (
                 record.task.digest if record.format_version > 1 and not record.test_digest else ""
@@ -358,7 +358,7 @@ class Compared:
         return warnings
 
     def _describe_disjoint(self) -> str:
-        """Say that no task is in both runs, and what may be done; nothing where one is."""
+        """Return a line if no task is in both runs, with what to do; otherwise an empty text."""
         old, new = (set(map(key_of, run.tries)) for run in (self.before, self.after))
         if old & new or not (old and new):
             return ""
@@ -375,7 +375,7 @@ class Compared:
         )
 
     def _find_changed(self, value_of: Callable[[EpisodeRecord], str]) -> list[TaskKey]:
-        """Return the tasks for which both runs record a value, and not the same."""
+        """Return the tasks for which both runs recorded a value, but not the same one."""
         old, new = (
             {key_of(record): value_of(record) for record in run.tries}
             for run in (self.before, self.after)
@@ -407,7 +407,7 @@ class Compared:
 
 
 def verdict_data(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict as builtins; with what is about several comparisons, where it is of some."""
+    """Return a verdict as builtins; without the fields on several comparisons if it is single."""
     data = {**asdict(verdict), "sentence": verdict.sentence}
     return {
         name: value
@@ -430,7 +430,7 @@ def _parts(record: EpisodeRecord, *names: str) -> str:
 
 
 def _join_values(values: Iterable[Any]) -> str:
-    """Return what records say, the most frequent first; nothing where none says anything."""
+    """Return the values of records, the most frequent first; empty if no record has one."""
     counts = Counter(str(value) for value in values if value not in (None, ""))
     return ", ".join(value for value, _ in counts.most_common())
 

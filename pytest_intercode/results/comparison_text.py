@@ -37,7 +37,7 @@ def lines(compared: Compared, *, everything: bool = False) -> list[str]:
 
 
 def cell_lines(compared: ComparedCells, *, everything: bool = False) -> list[str]:
-    """Return the same of two runs with several cells: of each cell, and then of the whole.
+    """Return the same for two runs with several cells: for each cell, and then for the whole.
 
     Args:
         compared: the comparison.
@@ -144,7 +144,7 @@ def _sides(difference: Difference) -> list[str]:
 
 
 def _from_difference(before: str, after: str) -> tuple[str, str]:
-    """Return two texts on one line each, without a beginning that would hide the difference."""
+    """Return two texts on one line each; cut their beginning if it would hide the difference."""
     old, new = _one_line(before), _one_line(after)
     if old == new:  # only blanks differ: show them
         return repr(before), repr(after)

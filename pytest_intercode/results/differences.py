@@ -1,6 +1,6 @@
 """Which cells of a run differ: treatments against the control, agents against each other.
 
-Pure: tries in, verdicts out. Every pair is compared by the paired test of two runs, over the tasks
+Pure: tries in, verdicts out. Every pair is compared by the paired test for two runs, over the tasks
 that both have; docs/statistics.md has the rule.
 """
 
@@ -25,8 +25,8 @@ class CellDifference(NamedTuple):
 
     Attributes:
         cell: the cell that the verdict is about.
-        reference: what it is compared with: the control, or another agent.
-        verdict: ``improved`` where the cell is better than its reference.
+        reference: the cell that it is compared with: the control's, or another agent's.
+        verdict: ``improved`` if the cell is better than its reference.
     """
 
     cell: Cell
@@ -56,9 +56,9 @@ class CellDifference(NamedTuple):
 def differences(tries_by_cell: Mapping[Cell, Sequence[EpisodeRecord]]) -> list[CellDifference]:
     """Compare the cells of a run, with Holm's correction over all of the comparisons.
 
-    Of each agent every treatment is compared with the control, where there is one, and then of
-    each treatment every agent with every other. Cells that differ in both are not compared, as
-    nothing would say which of the two it is.
+    First, for each agent, every treatment is compared with the control, if there is one. Then, for
+    each treatment, every agent is compared with every other. Cells that differ in both are not
+    compared, as the result would not show which of the two makes the difference.
 
     Args:
         tries_by_cell: the tries of each cell, as :func:`~pytest_intercode.results.cells.by_cell`
@@ -82,14 +82,14 @@ def differences(tries_by_cell: Mapping[Cell, Sequence[EpisodeRecord]]) -> list[C
 
 
 def _are_compared(reference: Cell, cell: Cell) -> bool:
-    """Whether two cells, of which the control comes first, differ in one thing alone."""
+    """Whether two cells, with the control first, differ only in the agent or the treatment."""
     if reference.agent_label == cell.agent_label:
-        return reference.treatment == CONTROL and cell.treatment != ""  # another test has none
+        return reference.treatment == CONTROL and cell.treatment != ""  # of a test without any
     return reference.treatment == cell.treatment
 
 
 def heading_of(cell_differences: Sequence[CellDifference]) -> str:
-    """Return what stands above the comparisons: how many there are."""
+    """Return the heading of the comparisons, with their number."""
     count = sum(difference.verdict.tasks > 0 for difference in cell_differences)
     if count < 2:
         return "cells compared, task by task:"

@@ -1,4 +1,4 @@
-"""How long tasks took in an earlier run, by which shards are made of equal length."""
+"""How long tasks took in an earlier run, to make shards of equal length."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Durations(NamedTuple):
 
     Attributes:
         seconds: the mean time of a task's graded tries, by env, suite (or dataset) and id.
-        digest: of the file's bytes; the same file makes the same shards.
+        digest: the digest of the file's bytes; the same file makes the same shards.
     """
 
     seconds: Mapping[Key, float]

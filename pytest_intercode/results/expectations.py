@@ -1,4 +1,4 @@
-"""What episodes will use up, by what they used up before. Pure: records in, numbers out."""
+"""Estimates what episodes will use up from what they used up before. Pure: records in."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pytest_intercode.results.tries import TaskKey, key_of
 __all__ = ["EarlierUsage", "Expectation", "Part"]
 
 Part: TypeAlias = Literal["judge", "user"]
-"""What a model plays that is not the agent's."""
+"""The part of a model other than the agent's."""
 
 
 class Expectation(NamedTuple):
     """What one episode is expected to use up.
 
     Attributes:
-        input_tokens: tokens that go in, those of caches included.
-        output_tokens: tokens that come out.
-        cached_tokens: those of the input that are read from a cache.
-        cost: in the currency of the earlier run; None where it knew no prices.
-        same_task: it is of the task itself, and not of the agent's other tasks.
+        input_tokens: input tokens, including cached ones.
+        output_tokens: output tokens.
+        cached_tokens: input tokens that are read from a cache.
+        cost: in the currency of the earlier run; None if it had no prices.
+        same_task: whether it comes from the task itself, and not from the agent's other tasks.
     """
 
     input_tokens: float
@@ -35,7 +35,7 @@ class Expectation(NamedTuple):
 
     @property
     def tokens(self) -> float:
-        """Tokens in and out."""
+        """The input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
 
@@ -43,7 +43,7 @@ class EarlierUsage:
     """What the items of earlier results used up; several episodes of one item are summed.
 
     Args:
-        records: the records that count; those without usage say nothing.
+        records: the records that count; those without usage are ignored.
     """
 
     def __init__(self, records: Iterable[EpisodeRecord]) -> None:
@@ -61,23 +61,23 @@ class EarlierUsage:
                 self._by_part[part].setdefault(key_of(episodes[0]), []).append(usage)
 
     def expect(self, agent: str, arguments: Mapping[str, str], key: TaskKey) -> Expectation | None:
-        """Return what an agent will use up on a task; None where nothing is known of the agent.
+        """Return what an agent will use up on a task; None if nothing is known about the agent.
 
-        It is the mean of this agent, with this model, on the same task; of a task that it has not
-        played, the mean of all those that it has, each of which counts once.
+        It is the mean for this agent, with this model, on the same task. For a task that it has not
+        played, it is the mean over all tasks that it has played, each of which counts once.
         """
         return _expect(self._by_agent.get(_name_agent(agent, arguments), {}), key)
 
     def expect_part(self, part: Part, model: str, key: TaskKey) -> Expectation | None:
         """Return likewise what a model will use up as a judge or as a user.
 
-        Records do not name the model that played the user, so of users it is that of any.
+        Records do not name the model that played the user, so for users any model counts.
         """
         return _expect(self._by_part.get((part, model if part == "judge" else ""), {}), key)
 
 
 def _usage_by_part(episodes: Sequence[EpisodeRecord]) -> dict[tuple[Part, str], Usage]:
-    """Return what models used up that judged episodes of one item, or played their user."""
+    """Return what models used up as judges or users in the episodes of one item."""
     sums: dict[tuple[Part, str], Usage] = defaultdict(lambda: UNSPENT)
     for record in episodes:
         for votes in record.judge_records:

@@ -1,7 +1,7 @@
-"""Results files: read, ours and InterCode's, and written as episodes end.
+"""Results files: reads ours and InterCode's, and writes ours as episodes end.
 
-A file is ours (a line of JSON for each episode) or one that InterCode published, plain or with
-gzip. Whatever its shape, episodes are read as :class:`EpisodeRecord`.
+A file is ours (a line of JSON for each episode) or one that InterCode published, plain or packed
+with gzip. Whatever its shape, episodes are read as :class:`EpisodeRecord`.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def read_records(path: Path, warn: Callable[[str], None] | None = None) -> list[
 
     Args:
         path: the file; with gzip if its name ends with ``.gz``.
-        warn: called with one line if the last line is truncated, as its run was killed or is
-            writing it; that line is left out, then. Without it, such a line is an error.
+        warn: called with one line if the last line is truncated, because its run was killed or is
+            writing it; that line is then left out. Without it, such a line is an error.
 
     Raises:
         ConfigurationError: it cannot be read, or is not a results file.
@@ -60,21 +60,21 @@ def read_records(path: Path, warn: Callable[[str], None] | None = None) -> list[
 def iterate_records(
     path: Path, warn: Callable[[str], None] | None = None
 ) -> Iterator[EpisodeRecord]:
-    """Read a results file record by record; one of pytest-intercode is never in memory whole.
+    """Read a results file record by record; one of pytest-intercode is never in memory as a whole.
 
     Args:
-        path: the file, as :func:`read_records` takes it.
-        warn: as there.
+        path: the file, as for :func:`read_records`.
+        warn: as for :func:`read_records`.
 
     Raises:
-        ConfigurationError: it cannot be read, or is not a results file; while it is iterated over.
+        ConfigurationError: it cannot be read, or is not a results file; raised during iteration.
     """
     for place, row in _rows(path, warn):
         yield from_row(row, place)
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a file with their ends, as they are asked for."""
+    """Yield the lines of a file with their ends, reading each when it is asked for."""
     size = 0
     with contextlib.ExitStack() as stack:
         with _reading(path):
@@ -85,7 +85,7 @@ def _lines(path: Path) -> Iterator[str]:
                 size += len(line)
                 if size > _MAX_SIZE:
                     raise _too_large(path)
-                # A truncated last line may end within a character.
+                # A truncated last line may end in the middle of a character.
                 text = _Decoder().decode(line, final=line.endswith(b"\n"))
             if not line:
                 return
@@ -97,7 +97,7 @@ def read_results(path: Path, warn: Callable[[str], None] | None = None) -> list[
 
     Returns:
         A row for each episode, with the keys of ``docs/episode-record.schema.json``. Episodes of
-        InterCode's that have another shape (Plan & Solve, the human's) are given this one.
+        InterCode that have another shape (Plan & Solve, the human's) are converted to this one.
 
     Raises:
         ConfigurationError: it cannot be read, or is not a results file.
@@ -116,7 +116,7 @@ def to_text(records: list[EpisodeRecord]) -> str:
 
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Say in one line why a file cannot be read."""
+    """Report in one line why a file cannot be read."""
     try:
         yield
     except FileNotFoundError:
@@ -134,7 +134,7 @@ def _reading(path: Path) -> Iterator[None]:
 def _rows(path: Path, warn: Callable[[str], None] | None) -> Iterator[tuple[str, Any]]:
     """Yield the place (``file:line`` or ``file, row N``) and the object of each episode.
 
-    A file of ours is read line by line; InterCode's are one value of JSON.
+    A file of ours is read line by line; InterCode's files are one JSON value.
     """
     if holds_results(path):
         yield from _parse_lines(path, _lines(path), warn)
@@ -147,7 +147,7 @@ def _rows(path: Path, warn: Callable[[str], None] | None) -> Iterator[tuple[str,
     try:
         whole = json.loads(text)
     except (ValueError, RecursionError) as error:
-        # A line of our own format, and not InterCode's indented file.
+        # It looks like a line of our own format, not like InterCode's indented files.
         if isinstance(error, json.JSONDecodeError) or text.lstrip().startswith('{"'):
             yield from _parse_lines(path, io.StringIO(text, newline="\n"), warn)
             return
@@ -174,7 +174,7 @@ def _parse_lines(
         try:
             row = json.loads(line.removesuffix("\n"))
         except (ValueError, RecursionError) as error:
-            # Each line is written with its end, so a last one without it is truncated.
+            # Each line is written with its end, so a last line without it is truncated.
             truncated = not line.endswith("\n")
             is_results = number > 1 or line.startswith(_BEGINNING)
             if truncated and is_results and warn is not None:
@@ -211,7 +211,7 @@ def _episodes(whole: Any) -> list[Any]:
 
 
 def _plan_and_solve(episode: Any, meta: dict[str, Any]) -> Any:
-    """Return an episode of Plan & Solve: its actions without fences, its file from the head."""
+    """Return an episode of Plan & Solve with actions without fences, and its file from the head."""
     history = episode.get("turn_history") if isinstance(episode, dict) else None
     actions = history.get("actions") if isinstance(history, dict) else None
     if not isinstance(actions, list) or not isinstance(history, dict):
@@ -230,7 +230,7 @@ def _unfenced(action: Any) -> Any:
 
 
 def _with_turn_history(row: Any) -> Any:
-    """Return an episode as most files have it; the human's has a list of turns."""
+    """Return an episode in the shape of most files; the human's has a list of turns instead."""
     turns = row.get("trajectory") if isinstance(row, dict) else None
     if not isinstance(turns, list) or "turn_history" in row:
         return row
@@ -251,32 +251,32 @@ def _with_turn_history(row: Any) -> Any:
 
 
 class ResultsFile:
-    """Appends records as episodes end, so that a killed run loses only what was running.
+    """Appends records as episodes end, so that a killed run loses only the running episodes.
 
-    The file is locked while it is open, by a lock that the system releases when the process is
-    gone, and ends with a whole row at any time. Nothing here raises once it is open: what cannot be
-    written is kept, and written as soon as it can be. An interrupt may come at any moment: a row is
-    in the file, or waits.
+    While the file is open, it is locked, by a lock that the system releases when the process ends,
+    and it always ends with a complete row. Nothing raises after it has been opened: rows that
+    cannot be written are kept, and written as soon as possible. An interrupt may come at any
+    moment: a row is either in the file or waiting.
 
-    Nothing that is there is ever lost. A file with content is left as it is until there is a
-    record; then it gets a numbered name, and a new file with that record takes its place.
+    Existing content is never lost. A file with content is left unchanged until there is a record;
+    then it gets a numbered name, and a new file with that record replaces it.
 
     Args:
         path: the file.
-        resume: append to what is there; only a truncated last line is removed.
+        resume: append to the existing rows; only a truncated last line is removed.
         option: the option that named it, for messages.
 
     Attributes:
         path: the file; another one next to it, if the file was replaced while it was open.
-        notes: lines for people: the last line was truncated, what was there has another name, the
-            file was removed meanwhile.
-        untouched: what is there is of an earlier run, and no record was written yet.
+        notes: lines for people: the last line was truncated, the previous file has another name, or
+            the file was removed while it was open.
+        untouched: whether the file is still that of an earlier run, without a new record.
         problem: why the last record could not be written; empty if it was.
-        lost: the file was removed, and its rows could not be written again; so far.
+        lost: whether the file was removed and its rows could not be written again so far.
 
     Raises:
-        ConfigurationError: the file cannot be written, another run writes to it, or what is to be
-            resumed is not a results file.
+        ConfigurationError: the file cannot be written, another run writes to it, or the file to
+            resume is not a results file.
     """
 
     def __init__(
@@ -297,7 +297,7 @@ class ResultsFile:
         self._waiting: list[bytes] = []
         try:
             self._file = self._open(path, os.O_CREAT)
-            # What is not a file, as a pipe, has no rows to keep and no position to go back to.
+            # Something else, such as a pipe, has no rows to keep and no position to go back to.
             self._regular = stat.S_ISREG(os.fstat(self._file).st_mode)
         except OSError as error:
             raise ConfigurationError(
@@ -315,7 +315,7 @@ class ResultsFile:
 
     @property
     def written(self) -> int:
-        """How many records were written here."""
+        """How many records have been written."""
         return self._given - len(self._waiting)
 
     @property
@@ -324,13 +324,13 @@ class ResultsFile:
         return len(self._waiting)
 
     def write(self, line: str) -> None:
-        """Append a record as :func:`to_line` wrote it; see ``problem`` for whether it is there."""
+        """Append a line that :func:`to_line` made; ``problem`` tells if it could not be written."""
         self._waiting.append(f"{line}\n".encode())
         self._given += 1
         self.retry()
 
     def retry(self) -> None:
-        """Write what waits; afterwards ``problem`` says why not all of it is written, if so."""
+        """Write the waiting rows; afterwards ``problem`` says why some are not written, if any."""
         try:
             if self.untouched and self._waiting:
                 self._begin()
@@ -344,7 +344,7 @@ class ResultsFile:
             self.problem = error.strerror or str(error)
 
     def close(self) -> None:
-        """Close the file, and so unlock it."""
+        """Close the file, which also unlocks it."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -357,7 +357,7 @@ class ResultsFile:
         access = os.O_RDWR if path.is_file() or not path.exists() else os.O_WRONLY
         file = os.open(path, access | os.O_APPEND | flags, 0o666)
         try:
-            # Between the two calls another run may have put its own file in the place of this one.
+            # Before it was locked, another run may have replaced it by its own file.
             status = os.fstat(file)
             if stat.S_ISREG(status.st_mode) and not (
                 locked(file) and os.path.samestat(path.stat(), status)
@@ -372,10 +372,10 @@ class ResultsFile:
         return file
 
     def _repair(self) -> list[str]:
-        """Cut a truncated last line off, and end the last whole one; say what was."""
+        """Remove a truncated last line, or end a complete last one; return the warnings."""
         warnings: list[str] = []
         for _ in iterate_records(self.path, warnings.append):
-            pass  # each is a row, or it raises
+            pass  # this raises if a line is not a row
         try:
             size = os.fstat(self._file).st_size
             if warnings:
@@ -389,7 +389,7 @@ class ResultsFile:
         return warnings
 
     def _check_folder(self) -> None:
-        """See that another file can be made next to the one that is there."""
+        """Check that another file can be made next to the existing one."""
         folder = Path(os.path.realpath(self.path)).parent
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ConfigurationError(
@@ -398,7 +398,7 @@ class ResultsFile:
             )
 
     def _begin(self) -> None:
-        """Put a new file with its first row in the place of what is there, which is kept."""
+        """Replace the existing file, which is kept, by a new one with the first row."""
         path = Path(os.path.realpath(self.path))
         new = path.with_name(f".intercode-{secrets.token_hex(8)}")
         file = self._open(new, os.O_CREAT | os.O_EXCL)
@@ -416,7 +416,7 @@ class ResultsFile:
         os.close(previous)
 
     def _append(self) -> None:
-        """Write the first row that waits whole, or leave the file as it was."""
+        """Write the first waiting row completely, or leave the file as it was."""
         row, end = self._waiting[0], os.fstat(self._file).st_size
         try:
             _write_all(self._file, row)
@@ -427,7 +427,7 @@ class ResultsFile:
             raise
 
     def _follow(self) -> None:
-        """See that the rows are in a file that has a name; the user may have removed it."""
+        """Make sure that the rows are in a file with a name, as the user may have removed it."""
         if not self._regular:
             return
         status = os.fstat(self._file)
@@ -437,7 +437,7 @@ class ResultsFile:
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError:
-            return  # its folder may not be looked into any more, and writing may work
+            return  # its folder may no longer be accessible, but writing may still work
         moved = status.st_nlink > 0
         path = original = self.path
         if path.exists():
@@ -469,7 +469,7 @@ def _copy(source: int, target: int) -> None:
 
 
 def _read_at(file: int, size: int, offset: int) -> bytes:
-    """Read from a file that is open to append to, which needs no place in it."""
+    """Read at an offset of a file that is open for appending, which ignores the position."""
     os.lseek(file, offset, os.SEEK_SET)
     return os.read(file, size)
 
@@ -481,7 +481,7 @@ def _write_all(file: int, data: bytes) -> None:
 
 
 def _end_of_lines(file: int, size: int) -> int:
-    """Return where the last line end of a file is."""
+    """Return the position after the last line end of a file; 0 if it has none."""
     while size:
         begin = max(0, size - 1024 * 1024)
         newline = _read_at(file, size - begin, begin).rfind(b"\n")

@@ -1,9 +1,9 @@
 """The format of a results file's line: an :class:`EpisodeRecord` to JSON and back.
 
 The reader and the writer are made from the declarations of the fields (in ``core/record.py``,
-``core/turn.py`` and ``core/usage.py``); here is the order of the keys, and what older versions and
-InterCode's own files have otherwise. InterCode's keys come first, so that what reads its files
-reads ours. ``results/schema.py`` describes a line for others.
+``core/turn.py`` and ``core/usage.py``); this module has the order of the keys, and the differences
+of older versions and InterCode's own files. InterCode's keys come first, so that programs for its
+files can read ours. ``results/schema.py`` describes a line for others.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = [
     "with_item",
 ]
 
-# The order of a line's keys, InterCode's own first; a key that is not here comes after them.
+# The order of a line's keys, InterCode's own first; a key that is not listed comes after them.
 _ORDER = (
     *("environment", "dataset", "task_id", "query", "turn_history.actions"),
     *("turn_history.observations", "turn_history.rewards", "turn_history.valid_action"),
@@ -83,17 +83,17 @@ _STRICT: dict[Any, Any] = {
 
 
 class _Column(NamedTuple):
-    """A field of a dataclass, as a line has it.
+    """A field of a dataclass in a line.
 
     Attributes:
         name: the field's name.
         key: its key, ``a.b`` for one in an object.
-        optional: it is left out where it is empty.
-        required: it has no default.
-        default: what holds where a line does not have it.
-        type: pydantic's type of what is read.
-        getter: returns what a line has there.
-        write: returns the builtins of a value.
+        optional: whether it is left out if it is empty.
+        required: whether it has no default.
+        default: the value if a line does not have it.
+        type: pydantic's type for reading it.
+        getter: returns a line's value.
+        write: converts a value to builtins.
     """
 
     name: str
@@ -119,7 +119,7 @@ class _Column(NamedTuple):
 
 @cache
 def _columns(cls: Any, *special: str) -> tuple[_Column, ...]:
-    """Return the columns of a dataclass, without those that are special."""
+    """Return the columns of a dataclass, without the special ones."""
     hints, columns = get_type_hints(cls), []
     for field in fields(cls):
         if field.name in special:
@@ -147,7 +147,7 @@ def _position(key: str) -> int:
 
 
 def _type_of(hint: Any) -> Any:
-    """Return pydantic's type for a field, which takes no value for one of another type."""
+    """Return pydantic's type for a field, which does not convert values of other types."""
     if hint in _STRICT:
         return _STRICT[hint]
     if is_dataclass(hint):
@@ -164,7 +164,7 @@ def _type_of(hint: Any) -> Any:
 
 
 def _writer(hint: Any, in_line: LineField) -> Callable[[Any], Any]:
-    """Return what makes builtins of a field's values."""
+    """Return the function that converts a field's values to builtins."""
     if hint is Usage:
         return Usage.as_row
     if is_dataclass(hint):
@@ -192,12 +192,12 @@ def _writer(hint: Any, in_line: LineField) -> Callable[[Any], Any]:
 
 
 def plain_text(text: str) -> str:
-    """Return a text as a ``str`` that can be written as UTF-8, which agents need not give us."""
+    """Return a text that can be written as UTF-8, which is not true of every text of an agent."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def shown_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
-    """Return an agent's arguments as they may be written down: without keys and passwords."""
+    """Return an agent's arguments as they may be written: without keys and passwords."""
     return {
         name: "(hidden)" if names_secret(name) else plain_text(str(value))
         for name, value in arguments.items()
@@ -223,7 +223,7 @@ class _Lenient(BaseModel):
 
 @cache
 def _model_of(cls: Any) -> type[BaseModel]:
-    """Return the model of an object that is a dataclass's."""
+    """Return the model for the objects of a dataclass."""
     members: dict[str, Any] = {
         column.key: (column.type, ... if column.required else column.default)
         for column in _columns(cls)
@@ -244,10 +244,10 @@ _OF_ITEM = [column for column in _RECORD if column.name in ("item", "run_name", 
 
 @cache
 def line_model() -> type[BaseModel]:
-    """Return the model of a line, which pydantic checks what is read by.
+    """Return the model of a line, with which pydantic checks lines that are read.
 
-    InterCode's lines have few of the keys. It is made when it is used: a run that reads no results
-    does without the time that it takes.
+    InterCode's lines have only a few of the keys. The model is made on first use, so that a run
+    that reads no results does not spend the time for it.
     """
     shapes: dict[str, tuple[Any, Any]] = {
         column.key: (column.type, column.default) for column in (*_TASK, *_RECORD)
@@ -256,13 +256,13 @@ def line_model() -> type[BaseModel]:
     version = Annotated[int, Strict(), Field(ge=0, le=FORMAT_VERSION)]
     shapes |= {"summary.max_reward": (_Number, None), "format_version": (version | None, None)}
     shapes |= dict.fromkeys(("summary.max_reward_idx", "summary.turns_taken"), (_Whole, None))
-    for key in ("outcome", "reward"):  # of what was graded by us
+    for key in ("outcome", "reward"):  # InterCode's lines do not have them
         shapes[key] = (shapes[key][0] | None, None)
     line: dict[str, Any] = {}
     members: dict[str, dict[str, Any]] = {"": line, "turn_history": {}, "summary": {}}
     for key, (type_, default) in sorted(shapes.items(), key=lambda shape: _position(shape[0])):
         parent, _, name = key.rpartition(".")
-        line |= {parent: None} if parent else {}  # in its position; what it is follows
+        line |= {parent: None} if parent else {}  # reserves its position; its type follows below
         if parent == "turn_history":  # InterCode's columns have gaps
             type_ = list[get_args(type_)[0] | None]  # type: ignore[misc]
         elif parent == "summary":
@@ -280,14 +280,14 @@ def line_model() -> type[BaseModel]:
 
 
 def to_line(record: EpisodeRecord) -> str:
-    """Return a record as a line of JSON, in ASCII and without its end."""
+    """Return a record as a line of JSON, in ASCII and without the line end."""
     return json.dumps(to_row(record), ensure_ascii=True)
 
 
 def with_item(
     line: str, item: int | None, shard: ShardRecord | None = None, run_name: str = ""
 ) -> str:
-    """Return a line that :func:`to_line` wrote, with its item's place, its shard and its run."""
+    """Return a line of :func:`to_line`, with its item's position, its shard and its run."""
     values = {"item": item, "run_name": run_name, "shard": shard}
     row: dict[str, Any] = {}
     for column in _OF_ITEM:
@@ -327,16 +327,16 @@ def to_row(record: EpisodeRecord) -> dict[str, Any]:
 
 
 def from_line(line: str) -> EpisodeRecord:
-    """Return the record that :func:`to_line` wrote."""
+    """Return the record from a line that :func:`to_line` wrote."""
     return from_row(json.loads(line))
 
 
 def from_row(row: object, where: str = "row") -> EpisodeRecord:
-    """Return the record of a parsed line, of any version and of InterCode's.
+    """Return the record from a parsed line of any version, or of InterCode.
 
     Args:
         row: the line's object.
-        where: where it stands, for the message.
+        where: the place of the line, for the message.
 
     Raises:
         ConfigurationError: it is not a recorded episode.
@@ -412,7 +412,7 @@ _NEEDED = {
 
 
 def _contradiction(line: Any) -> str:
-    """Say what is missing of what belongs together; return nothing if all is well."""
+    """Return what contradicts something else or is out of range; empty if nothing does."""
     if line.outcome is not None and line.reward is None:
         return "it has an outcome and no reward"
     if any(line.turn_parts) and not line.turn_history.rewards:
@@ -428,7 +428,7 @@ def _contradiction(line: Any) -> str:
 
 
 def _problem(error: ValidationError) -> str:
-    """Say what is wrong first, and where."""
+    """Return what the first mistake is, and where."""
     first = error.errors(include_url=False, include_input=False)[0]
     kind, location = first["type"], first["loc"]
     if kind == "recursion_depth_exceeded" or kind == "recursion_loop":

@@ -1,7 +1,7 @@
-"""The gate's judgements on the tries of a run, as it ends or of a file. Pure: tries in, lines out.
+"""The gate's judgements on the tries of a run. Pure: tries in, judgements out.
 
-A run that ends and ``pytest-intercode gate`` come here, so that both say the same. What pytest
-itself decides in a run, which single items fail, :func:`judge_tests` decides of a file.
+Runs and ``pytest-intercode gate`` both use this module, so that their judgements agree. In a run,
+pytest itself decides which single items fail; for a file, :func:`judge_tests` does.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Judgement(NamedTuple):
     """One judgement of the gate.
 
     Attributes:
-        kind: what it is; only what ``passed`` lets the run pass.
+        kind: the kind; only ``passed`` lets the run pass.
         sentence: why, for people.
-        subject: the agent and treatment that it is about, where a run has several.
-        is_self_explanatory: the sentence says of which kind it is, so that its line does not.
-        compares: it is the verdict on this run and the baseline.
+        subject: the agent and treatment that it is about, if a run has several.
+        is_self_explanatory: whether the sentence shows the kind, so that its line need not.
+        compares: whether it is the verdict of the comparison with the baseline.
     """
 
     kind: Literal["passed", "failed", "inconclusive"]
@@ -54,7 +54,7 @@ class Judgement(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The sentence, and whom it is about."""
+        """The sentence, with its subject."""
         return f"{self.subject}{self.sentence}"
 
     @property
@@ -69,8 +69,8 @@ class Conclusion(NamedTuple):
     """Whether a run passed, as a whole.
 
     Attributes:
-        kind: ``inconclusive`` where nothing is known to be wrong, and too little to pass;
-            ``incomplete`` where the run did not come to its end.
+        kind: ``inconclusive`` if nothing is known to be wrong, but too little is known to pass;
+            ``incomplete`` if the run did not reach its end.
         sentence: why.
     """
 
@@ -79,7 +79,7 @@ class Conclusion(NamedTuple):
 
 
 def conclude(judgements: Sequence[Judgement]) -> Conclusion:
-    """Return what judgements come to: those that fail a run are why it failed."""
+    """Return the conclusion from judgements; those that fail a run are the reason."""
     failing = [judgement for judgement in judgements if not judgement.passed]
     if not failing:
         return Conclusion("passed", "; ".join(judgement.reason for judgement in judgements))
@@ -93,12 +93,12 @@ def conclude(judgements: Sequence[Judgement]) -> Conclusion:
 def judge(
     tries: Sequence[EpisodeRecord], baseline: Baseline | None, fail_under: FailUnder | None
 ) -> list[Judgement]:
-    """Return what is said of a run as a whole.
+    """Return the judgements on a run as a whole.
 
     Args:
         tries: its tries.
-        baseline: what to compare with, if there is something.
-        fail_under: the rate that is asked for, if one is.
+        baseline: the results to compare with, if any.
+        fail_under: the required rate, if any.
     """
     return [
         *_judge_infrastructure(tries),
@@ -114,14 +114,14 @@ def judge_file(
     fail_under: FailUnder | None,
     gate: str | None,
 ) -> list[Judgement]:
-    """Return what is said of a finished run: of its tests, where they count, and of the whole.
+    """Return the judgements on a finished run: on its tests, if they count, and on the whole.
 
     Args:
         tries: its tries.
-        baseline: what to compare with, if there is something.
-        fail_under: the rate that is asked for, if one is.
-        gate: what of a comparison counts, ``tasks`` or ``verdict``; None for what
-            :func:`is_judged_together` says.
+        baseline: the results to compare with, if any.
+        fail_under: the required rate, if any.
+        gate: what counts in a comparison, ``tasks`` or ``verdict``; None to let
+            :func:`is_judged_together` decide.
     """
     together = is_judged_together(tries, baseline, fail_under, gate)
     single = [] if together else judge_tests(tries, baseline)
@@ -134,14 +134,14 @@ def is_judged_together(
     fail_under: FailUnder | None,
     gate: str | None,
 ) -> bool:
-    """Whether tasks that are not solved are judged together, and not each for itself.
+    """Whether unsolved tasks are judged together, and not each by itself.
 
     Args:
         tries: the run's tries.
-        baseline: what to compare with, if there is something.
-        fail_under: the rate that is asked for, if one is.
-        gate: what of a comparison counts, ``tasks`` or ``verdict``; None for the latter where the
-            run has several tries at each task and no pass rate, which allows for chance itself.
+        baseline: the results to compare with, if any.
+        fail_under: the required rate, if any.
+        gate: what counts in a comparison, ``tasks`` or ``verdict``; None for the latter if the run
+            has several tries at each task and no pass rate, which already allows for chance.
     """
     if baseline is None:
         return fail_under is not None
@@ -152,16 +152,16 @@ def is_judged_together(
 
 
 def _has_several_tries(tries: Sequence[EpisodeRecord]) -> bool:
-    # Also where the others were left out, as they could not change the verdict of a pass rate.
+    # Also if other tries were skipped because they could not change the verdict of a pass rate.
     return any((record.task.tries or record.task.repeat) > 1 for record in tries)
 
 
 def judge_tests(tries: Sequence[EpisodeRecord], baseline: Baseline | None) -> list[Judgement]:
-    """Return what is said of a run's tests, each for itself, as pytest said it of their items.
+    """Return the judgements on a run's tests, each by itself, as pytest judged their items.
 
     Args:
         tries: the run's tries.
-        baseline: tasks that it did not always solve may fail.
+        baseline: the baseline, if any; tasks that it did not always solve may fail.
     """
     failures: list[str] = []
     broken: list[str] = []
@@ -214,7 +214,7 @@ def _failure(tests: Collection[str], one: str, several: str, details: str) -> Ju
 
 
 def _group_of(record: EpisodeRecord) -> Hashable:
-    """Return what the tries of one test have in common."""
+    """Return the key that the tries of one test have in common."""
     return cell_of(record), key_of(record)
 
 
@@ -225,7 +225,7 @@ def _rule_of(group: Sequence[EpisodeRecord]) -> PassRule:
 
 
 def _decide(rule: PassRule, group: Sequence[EpisodeRecord]) -> Literal["missed", "reached"] | None:
-    """Return what the tries of a test decide; None where too few are there."""
+    """Return what the tries of a test decide; None if there are too few."""
     solved = sum(record.succeeded for record in group)
     return rule.decide(solved, len(group) - solved)
 
@@ -281,7 +281,7 @@ def _judge_baseline(baseline: Baseline, tries: Sequence[EpisodeRecord]) -> Itera
             is_self_explanatory=True,
             compares=True,
         )
-        new = ""  # it is said once
+        new = ""  # mentioned only once
 
 
 def _judge_rate(required: FailUnder, tries: Sequence[EpisodeRecord]) -> Iterable[Judgement]:
@@ -289,7 +289,7 @@ def _judge_rate(required: FailUnder, tries: Sequence[EpisodeRecord]) -> Iterable
     if len(tries_by_cell) < 2:
         yield _judge_rate_of(required, tries, "")
         return
-    # What is shipped has to reach the rate, and not the project without it.
+    # The treatments have to reach the rate, but not the control without them.
     treated = [cell for cell in tries_by_cell if cell.treatment != CONTROL]
     for cell in treated or tries_by_cell:
         yield _judge_rate_of(required, tries_by_cell[cell], f"{cell}: ")

@@ -1,7 +1,7 @@
-"""Runs that are kept: what history remembers of each, read from results files and kept ones.
+"""Kept runs: what the history stores about each run, read from results files and kept ones.
 
-A kept run is a small file of its own, a line of JSON for each of its cells. So a folder of them can
-be a branch of a repository: two jobs that add a run each never change the same file.
+A kept run is a small file with a line of JSON for each of its cells. So a folder of them can be a
+branch of a repository: two jobs that each add a run never change the same file.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from pytest_intercode.system.files import open_unpacked, read_bounded, write_fil
 __all__ = ["KeptCell", "TaskTally", "keep", "read_history"]
 
 _BEGINNING = b'{"history_version":'  # of each line of a kept run
-_MAX_SIZE = 256 * 1024**2  # bytes of a kept run; 10,000 tasks are one million
+_MAX_SIZE = 256 * 1024**2  # bytes of a kept run; 10,000 tasks take one million
 _DIGEST_LENGTH = 16  # hexadecimal digits
-_SUFFIXES = (".jsonl", ".jsonl.gz")  # of the files of a folder that are read
-_EXPORT_SUFFIXES = (".chat.jsonl", ".chat.jsonl.gz")  # of what `export` writes next to a run
+_SUFFIXES = (".jsonl", ".jsonl.gz")  # of the files in a folder that are read
+_EXPORT_SUFFIXES = (".chat.jsonl", ".chat.jsonl.gz")  # of files that `export` writes next to a run
 
 _Count = Annotated[int, Field(ge=0)]
-_Text = Annotated[str, AfterValidator(plain_text)]  # also of a file whose name is not UTF-8
+_Text = Annotated[str, AfterValidator(plain_text)]  # even the name of a file that is not UTF-8
 
 
 class TaskTally(NamedTuple):
-    """What is kept of a task: its graded tries, added up.
+    """What is kept about a task: its graded tries, added up.
 
     Attributes:
         env: the environment.
         suite: the suite, as in :class:`~pytest_intercode.results.tries.TaskKey`.
         task: the id, as there.
         solved: how many tries were solved.
-        graded: how many there were, at least one.
+        graded: the number of tries, at least one.
         turns: how many turns they took together.
-        cost: what they cost together; None where the price of one is not known.
+        cost: what they cost together; None if the price of one is not known.
     """
 
     env: _Text
@@ -67,12 +67,12 @@ class TaskTally(NamedTuple):
 
     @property
     def key(self) -> TaskKey:
-        """The task, as runs are compared by it."""
+        """The key of the task, by which runs are compared."""
         return TaskKey(self.env, self.suite, self.task)
 
     @property
     def tries(self) -> list[bool]:
-        """Whether each graded try was solved; the order says nothing."""
+        """Whether each graded try was solved; the order has no meaning."""
         return [True] * self.solved + [False] * (self.graded - self.solved)
 
 
@@ -80,16 +80,16 @@ class KeptCell(BaseModel):
     """One cell of a run: a line of a kept run.
 
     Attributes:
-        history_version: of the line.
-        run: the run, by the digest of its results file.
-        name: what the run is called: as somebody named it, or else as its file.
-        date: when its first episode began; where records do not say it, when the file was written.
-        commit: the commit that it was made of, as the user said it.
+        history_version: the version of the line's format.
+        run: the run, identified by the digest of its results file.
+        name: the name of the run: the user's, or that of its file.
+        date: when its first episode began; if records do not have it, when the file was written.
+        commit: the commit that was tested, as given by the user.
         agent: the agent.
-        treatment: the treatment; empty where there was no choice.
+        treatment: the treatment; empty if there was no choice.
         arguments: the agent's arguments, without keys and passwords.
         profile: the profile of rewards; several are separated by commas.
-        ungraded: tries that failed by a fault of the task or of the infrastructure.
+        ungraded: tries that failed because of the task or the infrastructure.
         tasks: the tasks with a graded try.
     """
 
@@ -133,24 +133,24 @@ class KeptCell(BaseModel):
 def read_history(
     paths: Iterable[Path], warn: Callable[[str], None] | None = None
 ) -> list[KeptCell]:
-    """Read runs, the oldest first; the same run is read once, however often it is there.
+    """Read runs, the oldest first; each run is read once, even if it is there several times.
 
     Args:
-        paths: results files, kept runs, and folders of both: of a folder, the files whose names end
-            with ``.jsonl`` or ``.jsonl.gz``, without exports.
-        warn: called with one line if the last line of a results file is truncated, which is left
-            out, then. Without it, such a line is an error.
+        paths: results files, kept runs, and folders of both: in a folder, the files whose names end
+            with ``.jsonl`` or ``.jsonl.gz``, except for exports.
+        warn: called with one line if the last line of a results file is truncated; that line is
+            then left out. Without it, such a line is an error.
 
     Raises:
-        ConfigurationError: a file cannot be read, is neither of the two, or holds no episode; a
-            folder holds no such file.
+        ConfigurationError: a file cannot be read, is neither of the two, or has no episode; a
+            folder has no such file.
     """
     runs: dict[str, list[KeptCell]] = {}
     for path in paths:
         for file in _files_of(path):
             cells = _read(file, warn)
             run = cells[0].run
-            # Of a run that is there as both, what was kept says of which commit it is.
+            # If a run is there as both kinds of files, only the kept one has the commit.
             if run not in runs or not any(cell.commit for cell in runs[run]):
                 runs[run] = cells
     ordered = sorted(runs.values(), key=lambda cells: (cells[0].date, cells[0].name))
@@ -180,16 +180,16 @@ def _read(path: Path, warn: Callable[[str], None] | None) -> list[KeptCell]:
         with open_unpacked(path) as file:
             is_kept = file.read(len(_BEGINNING)) == _BEGINNING
     except (OSError, EOFError, zlib.error):
-        is_kept = False  # what reads results says why it cannot be read
+        is_kept = False  # reading it as results reports why it cannot be read
     return _read_kept(path) if is_kept else _summarise(path, warn)
 
 
 def _read_kept(path: Path) -> list[KeptCell]:
-    """Read a kept run, which was written whole."""
+    """Read a kept run, which is always complete."""
     try:
         data = read_bounded(path, _MAX_SIZE)
     except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error  # of gzip, an error has none
+        reason = getattr(error, "strerror", None) or error  # gzip's errors do not have it
         raise ConfigurationError(f"{path}: cannot be read: {reason}") from None
     if data is None:
         raise ConfigurationError(f"{path}: holds more than {_MAX_SIZE // 1024**2} MiB")
@@ -215,13 +215,13 @@ def _problem(error: ValidationError) -> str:
 
 
 def _summarise(path: Path, warn: Callable[[str], None] | None) -> list[KeptCell]:
-    """Return what is kept of a results file; its trajectories are never in memory together."""
+    """Return the kept cells of a results file, without loading all trajectories together."""
     light = (record.without_trajectory() for record in iterate_records(path, warn))
     tries = counted_tries(light)
     if not tries:
         raise ConfigurationError(f"{path}: holds no recorded episode, so there is no run in it")
     try:
-        with open_unpacked(path) as file:  # packed or not, it is the same run
+        with open_unpacked(path) as file:  # so that packing the file does not make another run
             digest = file_digest(file)[:_DIGEST_LENGTH]
         write_time = path.stat().st_mtime
     except OSError as error:
@@ -243,7 +243,7 @@ def _summarise(path: Path, warn: Callable[[str], None] | None) -> list[KeptCell]
             )
             for cell, records in group_by_cell(tries).items()
         ]
-    except ValidationError as error:  # as of a cost below 0
+    except ValidationError as error:  # such as a cost below 0
         raise ConfigurationError(f"{path}: not a run that can be kept: {_problem(error)}") from None
 
 
@@ -252,7 +252,7 @@ def _date(tries: Iterable[EpisodeRecord], write_time: float) -> datetime:
     begins = (begin for record in tries for begin, _ in record.phases.values())
     try:
         return datetime.fromtimestamp(int(min(begins, default=write_time)), timezone.utc)
-    except (OverflowError, ValueError):  # a record may say any number
+    except (OverflowError, ValueError):  # a record may have any number
         return datetime.fromtimestamp(int(write_time), timezone.utc)
 
 
@@ -277,12 +277,12 @@ def _tallies(records: Iterable[EpisodeRecord]) -> tuple[TaskTally, ...]:
 
 
 def keep(folder: Path, cells: Iterable[KeptCell], commit: str = "") -> list[Path]:
-    """Add runs to a folder, each as a file of its own; what is there already is not added again.
+    """Add runs to a folder, each as a separate file; existing runs are not added again.
 
     Args:
-        folder: the folder; it is made where it is missing.
+        folder: the folder; it is made if it is missing.
         cells: the cells of the runs.
-        commit: the commit that the runs are of, where they do not say it themselves.
+        commit: the commit of the runs, for those that do not name one.
 
     Returns:
         The files that were written.

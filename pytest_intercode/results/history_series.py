@@ -1,4 +1,4 @@
-"""Runs over time: each cell's runs in a row, and all cells in a leaderboard. Pure."""
+"""Runs over time: each cell's runs in order, and all cells in a leaderboard. Pure."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Numbers(NamedTuple):
     """The statistics of a kept cell, or of some of its tasks.
 
     Attributes:
-        tasks: how many tasks there are.
-        tries: how many graded tries.
+        tasks: the number of tasks.
+        tries: the number of graded tries.
         solved: how many of them were solved.
-        rate: solved over tries; None where there is no try, as in what follows.
+        rate: solved over tries; without a try, this and the following are None.
         rate_interval: its 95 % interval, Wilson's, with tasks as clusters.
-        turns: of a try.
-        cost: of a try, over the tasks whose price is known.
-        total_cost: what these cost together.
+        turns: the turns of a try.
+        cost: the cost of a try, over the tasks whose price is known.
+        total_cost: what these tasks cost together.
     """
 
     tasks: int
@@ -54,10 +54,10 @@ class Step(NamedTuple):
     """A run of a series.
 
     Attributes:
-        entry: what is kept of it.
+        entry: the kept cell.
         numbers: its statistics.
-        verdict: how it compares with the run before, over the tasks of both and with Holm's
-            correction for the number of cells of the run; None for the first one.
+        verdict: how it compares with the previous run, over the tasks of both and with Holm's
+            correction for the number of cells of the run; None for the first run.
     """
 
     entry: KeptCell
@@ -77,10 +77,10 @@ class Standing(NamedTuple):
 
     Attributes:
         name: the cell, by a short name.
-        entry: what is kept of its newest run.
+        entry: the kept cell of its newest run.
         numbers: its statistics over the tasks of the leaderboard.
         verdict: how it compares with the first of the leaderboard, with Holm's correction for the
-            number of cells; None for the first, and where no task is common to all.
+            number of cells; None for the first, and if no task is common to all.
     """
 
     name: str
@@ -93,8 +93,8 @@ class Leaderboard(NamedTuple):
     """Cells by their rate, the best first.
 
     Attributes:
-        common: how many graded tasks all cells have in common; where there is one or more, all
-            numbers are of these alone, else of the tasks that each cell has.
+        common: how many graded tasks all cells have in common. If there is at least one, all
+            numbers are only about these tasks, otherwise about the tasks that each cell has.
         standings: the cells.
     """
 
@@ -120,10 +120,10 @@ def numbers_of(tallies: Sequence[TaskTally]) -> Numbers:
 
 
 def _mean(sums: Sequence[tuple[float, int]]) -> Mean | None:
-    """Return the mean of tries, of which the sum and the number are known for each task."""
+    """Return the mean over tries, from the sum and the number of tries of each task."""
     if not sums:
         return None
-    # Tasks are drawn whole, so that how a sum is spread over the tries of a task is all the same.
+    # Whole tasks are drawn, so it does not matter how a sum is spread over the tries of a task.
     groups = [[total / count] * count for total, count in sums]
     value = sum(total for total, _ in sums) / sum(count for _, count in sums)
     return Mean(value, bootstrap_mean(groups))
@@ -136,13 +136,13 @@ def make_series(history: Iterable[KeptCell], max_runs: int | None = None) -> lis
     """Return the runs of each agent and treatment.
 
     An agent whose arguments change from run to run has one series, so that a newer model is
-    compared with the one that it replaces. Where a run has it with several sets of arguments, each
-    of them is a series.
+    compared with the one that it replaces. If a run has the agent with several sets of arguments,
+    each set is a series.
 
     Args:
         history: kept cells, the oldest first.
-        max_runs: of longer series, only so many of the newest runs are returned; the first of
-            them is still compared with the run before it. None for all.
+        max_runs: the maximum number of runs of a series; of more, the newest are returned, and the
+            first of these is still compared with the run before it. None for all.
     """
     kept_by_cell = _by_series(history)
     previous = {
@@ -176,7 +176,7 @@ def _by_series(history: Iterable[KeptCell]) -> dict[Cell, list[KeptCell]]:
 
 
 def _verdicts(history: Iterable[KeptCell], previous: dict[int, KeptCell]) -> dict[int, Verdict]:
-    """Compare each kept cell with its previous one; those of a run are corrected together."""
+    """Compare each kept cell with its previous one, with one correction for the cells of a run."""
     runs: dict[str, list[KeptCell]] = defaultdict(list)
     for entry in history:
         if id(entry) in previous:
@@ -232,7 +232,7 @@ def make_leaderboard(history: Iterable[KeptCell]) -> Leaderboard:
 
 
 def _rank(numbers: Numbers) -> tuple[float, float]:
-    """Return what to sort by: the rate, and of equal ones the cost of a try."""
+    """Return the sort key: the rate, and for equal rates the cost of a try."""
     cost = numbers.cost.value if numbers.cost else float("inf")
     return -(numbers.rate or 0.0), cost
 

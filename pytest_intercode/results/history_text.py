@@ -37,7 +37,7 @@ class Table(NamedTuple):
 
 
 def series_table(series: Series) -> Table:
-    """Return a row for each run; columns that say nothing are left out."""
+    """Return a row for each run; empty columns are left out."""
     arguments = _arguments([step.entry for step in series.steps])
     label_columns: dict[str, list[str]] = {
         "run": [step.entry.name for step in series.steps],
@@ -71,7 +71,7 @@ def leaderboard_table(leaderboard: Leaderboard) -> Table:
 
 
 def describe_leaderboard(leaderboard: Leaderboard) -> str:
-    """Return in a sentence which tasks a leaderboard is about."""
+    """Return a sentence about which tasks a leaderboard covers."""
     if not leaderboard.standings:
         return "no run has a graded try"
     count = len(leaderboard.standings)
@@ -153,7 +153,7 @@ def lines(
 
     Args:
         all_series: the runs of each agent and treatment.
-        leaderboard: the leaderboard, if it is asked for.
+        leaderboard: the leaderboard, if it was requested.
         hidden_count: how many older runs are left out.
     """
     output = []

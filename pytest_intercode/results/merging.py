@@ -1,17 +1,17 @@
-"""Several results files as one: which record of a try counts. Pure: records in, records out.
+"""Merges several results files: decides which record of a try counts. Pure: records in and out.
 
-The records of all files are kept, in order. Of a try that is in one file more than once, as it was
+The records of all files are kept, in order. If a try is in one file more than once, because it was
 run again, the last record counts. Tries of one task by two agents, or with two treatments, are two
-tries. Of a try that is in several files:
+tries. If a try is in several files:
 
-- the very same record is kept once;
-- a record that was not graded gives way to one that was;
-- two records that were graded are two episodes, of which one would be lost: that is refused, unless
-  the caller says that the last file counts.
+- identical records are kept once;
+- a record that was not graded is superseded by one that was;
+- two graded records are two episodes, one of which would be lost: this is refused, unless the
+  caller says that the last file counts.
 
-Where records know which shard they are of, the files have to be all shards of one run.
+If records name their shards, the files have to be all shards of one run.
 
-Records that give way are marked ``superseded`` and come before the one that counts.
+Superseded records are marked ``superseded`` and come before the record that counts.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _Files: TypeAlias = "Sequence[tuple[Path, Sequence[EpisodeRecord]]]"
 
 
 class Merged(NamedTuple):
-    """The records of several files, as those of one.
+    """The merged records of several files.
 
     Attributes:
         records: the records.
-        tries: those that count.
-        record_counts: how many records each file gave.
-        duplicates: how many more records of each file are the same in a later one.
-        superseded: how many records give way to another file's.
+        tries: the records that count.
+        record_counts: how many records came from each file.
+        duplicates: how many further records of each file are identical in another one.
+        superseded: how many records are superseded by another file's.
     """
 
     records: list[EpisodeRecord]
@@ -53,27 +53,27 @@ class Merged(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    """The record that counts of a try in one file."""
+    """The record of a try that counts in one file."""
 
     file: int
     record: EpisodeRecord
 
 
 def merge(files: _Files, *, last_counts: bool = False) -> Merged:
-    """Return the records of several files as those of one.
+    """Return the merged records of several files.
 
     Args:
         files: paths with their records.
-        last_counts: of a try that several files graded, take the last.
+        last_counts: if several files graded a try, take the last one.
 
     Raises:
-        ConfigurationError: files hold different episodes of the same try.
+        ConfigurationError: files have different episodes of the same try.
     """
     tries: dict[TryKey, list[_Placed]] = defaultdict(list)
     for file, (_, records) in enumerate(files):
         for record in counted_tries(records):
             tries[try_key_of(record)].append(_Placed(file, record))
-    # Records are known by their identity; one that counts may move behind those that give way.
+    # Records are keyed by their identity; one that counts may move behind those it supersedes.
     moved: dict[int, int] = {}
     dropped, superseded = set(), set()
     for places in tries.values():
@@ -92,25 +92,25 @@ def merge(files: _Files, *, last_counts: bool = False) -> Merged:
 
 
 def check_shards(files: _Files) -> tuple[str, list[str]]:
-    """See that files are the shards of one run, if their records know what they are of.
+    """Check that files are the shards of one run, if their records name their shards.
 
-    A shard that has no task leaves an empty file.
+    A shard without tasks leaves an empty file.
 
     Args:
         files: paths with their records.
 
     Returns:
-        Why they are not all of the run, or nothing; and a line for each shard that has fewer tries
+        Why they are not the whole run, or nothing; and a line for each shard that has fewer tries
         than items.
 
     Raises:
-        ConfigurationError: they are of different runs.
+        ConfigurationError: they belong to different runs.
     """
     first: dict[object, tuple[str, Path]] = {}
     tries: dict[int, set[TryKey]] = defaultdict(set)
     items: dict[int, int] = {}
     shards = [record.shard for _, records in files for record in records if record.shard]
-    # A shard names the options that were given; another one may have been given others.
+    # A shard names only the options that it was given, and another shard may have other options.
     not_given = dict.fromkeys(itertools.chain.from_iterable(shard.options for shard in shards), "")
     has_one_agent = not any(_has_several_agents(records) for _, records in files)
     for path, records in files:
@@ -145,19 +145,19 @@ def check_shards(files: _Files) -> tuple[str, list[str]]:
 
 
 def _has_several_agents(records: Iterable[EpisodeRecord]) -> bool:
-    """Whether a shard is of a run of several agents, so that another shard may have others."""
+    """Whether a shard belongs to a run of several agents, so other shards may have other ones."""
     return len({cell_of(record)._replace(treatment="") for record in records}) > 1
 
 
 def _of_run(
     record: EpisodeRecord, not_given: Mapping[str, str], has_one_agent: bool
 ) -> dict[str, str]:
-    """Return what is the same in all shards of a run, by what the user calls it.
+    """Return what has to be the same in all shards of a run, by the user's names for it.
 
     Args:
         record: a record of a shard.
         not_given: all options that shards name, each with an empty value.
-        has_one_agent: the agent is the same in all of them, too.
+        has_one_agent: whether the agent has to be the same, too.
     """
     shard = record.shard
     if shard is None:
@@ -205,7 +205,7 @@ def _conflict(paths: Sequence[Path], one: _Placed, other: _Placed) -> str:
 def _joined(
     files: _Files, moved: Mapping[int, int], dropped: set[int], superseded: set[int]
 ) -> Merged:
-    """Put the records together; one that counts goes behind those of its try that do not."""
+    """Merge the records; one that counts comes after those of its try that do not."""
     merged: list[EpisodeRecord] = []
     record_counts, duplicates = [0] * len(files), [0] * len(files)
     waiting: dict[int, list[EpisodeRecord]] = defaultdict(list)

@@ -1,6 +1,6 @@
 """Predictions: patches by the ids of their tasks, in the form that SWE-bench and others read.
 
-One object a line, or a list of them: ``instance_id``, ``model_name_or_path``, ``model_patch``.
+One object per line, or a list of them: ``instance_id``, ``model_name_or_path``, ``model_patch``.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["Prediction", "prediction_line", "read_predictions"]
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model would do to a repository.
+    """The patch that a model makes for a repository.
 
     Attributes:
         instance: the id of the task.
-        model: the model, or the agent, as it is called.
+        model: the name of the model or the agent.
         patch: the patch; None or blank for none.
     """
 
@@ -36,7 +36,7 @@ class Prediction:
 def prediction_line(record: EpisodeRecord) -> str | None:
     """Return an episode's patch as a line of JSON; None if the episode is not the one that counts.
 
-    It is the first try at a task that has a repository. An episode that could not be graded has no
+    The first try at a task with a repository counts. An episode that could not be graded has no
     patch.
     """
     patch = record.state.get("patch")
@@ -58,7 +58,7 @@ def read_predictions(path: Path) -> dict[str, Prediction]:
         path: a file of JSON Lines, or of JSON with a list or an object of them.
 
     Raises:
-        ConfigurationError: the file cannot be read, or holds something else.
+        ConfigurationError: the file cannot be read, or contains something else.
     """
     if path.suffix not in (".json", ".jsonl"):
         if not path.exists():

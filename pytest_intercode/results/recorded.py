@@ -1,8 +1,8 @@
 """Which recorded episode belongs to which task. Pure: records in, records out.
 
-A recorded episode belongs to a task when the ids are equal, or, as InterCode numbers tasks by
-their place in a file, when the queries are. Where a query occurs twice, the number decides; where
-a query has been reworded since, file and number do.
+A recorded episode belongs to a task if the ids are equal or, as InterCode numbers tasks by their
+position in a file, if the queries are. If a query occurs twice, the number decides; if a query has
+been reworded since, file and number decide.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["RecordedRun", "comparable_query", "had_feedback", "is_ours"]
 
 
 def is_ours(record: EpisodeRecord) -> bool:
-    """Whether a run of pytest-intercode wrote a record, and not InterCode."""
+    """Whether a run of pytest-intercode, not InterCode, wrote a record."""
     return record.format_version > 0
 
 
@@ -28,7 +28,7 @@ def had_feedback(record: EpisodeRecord) -> bool:
 
 
 def comparable_query(query: str) -> str:
-    """Return a query with one space for each run of blanks."""
+    """Return a query with each sequence of blanks replaced by one space."""
     return " ".join(query.split())
 
 
@@ -36,7 +36,7 @@ class RecordedRun:
     """The episodes of a recorded run, to be found by their tasks.
 
     Args:
-        records: the episodes; of two of one task, the last counts.
+        records: the episodes; if a task has several, the last one counts.
     """
 
     def __init__(self, records: Iterable[EpisodeRecord]) -> None:
@@ -52,7 +52,7 @@ class RecordedRun:
     def record_of(self, task: Task) -> EpisodeRecord | None:
         """Return the recorded episode of a task, or None."""
         same_id = _of_env(self._by_id.get(task.id, ()), task)
-        # Ids are unique in a suite; in a run of several, two tasks may share one.
+        # Ids are unique in a suite; in a run of several suites, two tasks may share an id.
         same_suite = [record for record in same_id if record.task.suite in ("", task.suite)]
         query = comparable_query(task.query)
         same_query = [record for record in same_id if comparable_query(record.task.query) == query]
@@ -66,7 +66,7 @@ class RecordedRun:
         records = [
             record
             for record in _of_env(self._by_query.get(comparable_query(task.query), ()), task)
-            # In one file, two tasks with one query are two tasks.
+            # Two tasks of one file are different, even if their queries are equal.
             if not file or Path(record.task.dataset).name != file or record.task.id == number
         ]
         if len(records) <= 1:

@@ -25,7 +25,7 @@ from pytest_intercode.results.format import line_model
 
 __all__ = ["json_schema"]
 
-_DESCRIPTIONS = {  # of what InterCode's files have otherwise, or no record has
+_DESCRIPTIONS = {  # of keys that differ in InterCode's files, or that are not a record's field
     "environment": "The environment's name behind ``ic_``.",
     "task_id": "The task's id; a number in InterCode's files.",
     "turn_history": "The trajectory, a list for each column; a list that is shorter than actions "
@@ -69,7 +69,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _descriptions(cls: type[Any]) -> dict[str, str]:
-    """Return what the docstring of a dataclass says of its fields, by their keys."""
+    """Return the descriptions of a dataclass's fields from its docstring, by their keys."""
     section = (inspect.getdoc(cls) or "").partition("\nAttributes:\n")[2]
     texts = dict(re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", section, re.MULTILINE))
     descriptions = {}

@@ -25,14 +25,14 @@ __all__ = [
 ]
 
 HARDNESS = ("easy", "medium", "hard", "extra")
-"""What the data sets call it, in order."""
+"""The names of the datasets for hardness, in order."""
 
 Grouping: TypeAlias = Literal["env", "dataset", "hardness", "tag"]
-"""What tries can be grouped by."""
+"""The properties by which tries can be grouped."""
 
 
 def rank_of_hardness(value: str) -> tuple[int, str]:
-    """Return what to sort by: from easy to extra, and all else by name after it."""
+    """Return the sort key: from easy to extra, and then all other values by name."""
     return HARDNESS.index(value) if value in HARDNESS else len(HARDNESS), value
 
 
@@ -41,14 +41,14 @@ class Summary:
     """The statistics of some tries.
 
     Attributes:
-        tasks: how many tasks they are of.
-        tries: how many there are.
-        graded: how many of them say something about the agent. The others count in nothing below
-            but ``tokens`` and ``cost``.
-        infrastructure_errors: how many failed by a fault of the infrastructure.
-        task_errors: how many failed by a fault of their task.
+        tasks: the number of tasks.
+        tries: the number of tries.
+        graded: how many of them say something about the agent. The others do not count below,
+            except in the errors, tokens and cost.
+        infrastructure_errors: how many failed because of the infrastructure.
+        task_errors: how many failed because of their task.
         solved: how many solved their task.
-        rate: solved over graded; None where none was graded, as in what follows.
+        rate: solved over graded; None if none was graded, as are the following.
         rate_interval: its 95 % interval, Wilson's, with tasks as clusters.
         reward: the mean reward.
         reward_interval: its 95 % interval, the bootstrap's, with tasks as clusters.
@@ -56,10 +56,10 @@ class Summary:
             task in two cells counts as two.
         pass_hat: pass^k, the same way.
         turns: the mean number of turns.
-        seconds: the mean duration; None in InterCode's results, which do not hold any.
-        tokens: all tokens that were used, in and out, by all tries together.
-        cost: what all tries cost together; None where no price is known.
-        cached_tokens: tokens of the input that were read from a cache, by all tries together.
+        seconds: the mean duration; None for InterCode's results, which do not have durations.
+        tokens: all tokens that were used, input and output, by all tries together.
+        cost: the cost of all tries together; None if no price is known.
+        cached_tokens: input tokens that were read from a cache, by all tries together.
     """
 
     tasks: int
@@ -89,7 +89,7 @@ def summarise(tries: Iterable[EpisodeRecord]) -> Summary:
     solved = sum(record.succeeded for record in graded)
     costs = [record.usage.cost for record in tries if record.usage.cost is not None]
     outcomes = Counter(record.outcome for record in tries)
-    # Of a task in two cells, such as of two agents, pass@k is not about both together.
+    # If a task is in two cells, such as those of two agents, pass@k must not mix them.
     task_groups = tasks
     if not has_one_cell(graded):
         task_groups = [
@@ -126,11 +126,11 @@ def summarise(tries: Iterable[EpisodeRecord]) -> Summary:
 
 
 def groups(tries: Iterable[EpisodeRecord], by: Grouping) -> dict[str, list[EpisodeRecord]]:
-    """Return tries by something of their tasks, ``-`` where the tasks do not say it.
+    """Return tries grouped by a property of their tasks; ``-`` for tasks without it.
 
     Args:
         tries: the tries.
-        by: what; of two tags, a try is in both groups.
+        by: the property; a try whose task has two tags is in both groups.
     """
     grouped: dict[str, list[EpisodeRecord]] = {}
     for record in tries:
@@ -149,7 +149,7 @@ def groups(tries: Iterable[EpisodeRecord], by: Grouping) -> dict[str, list[Episo
 def _by_k(
     counts: Counter[tuple[int, int]], estimate: Callable[[int, int, int], float]
 ) -> dict[int, float]:
-    """Return the mean of an estimate over tasks, which are given by their tries and successes."""
+    """Return the mean of an estimate over tasks, which are counted by tries and successes."""
     fewest = min((tries for tries, _ in counts), default=0)
     return {
         k: sum(n * estimate(*task, k) for task, n in counts.items()) / counts.total()
@@ -158,17 +158,17 @@ def _by_k(
 
 
 def format_percent(share: float | None) -> str:
-    """Return a share as tables have it, ``-`` where there is none."""
+    """Return a share as tables show it; ``-`` for None."""
     return "-" if share is None else f"{share:.1%}"
 
 
 def format_number(value: float | None, digits: int = 3) -> str:
-    """Return a number as tables have it, ``-`` where there is none."""
+    """Return a number as tables show it; ``-`` for None."""
     return "-" if value is None else f"{value:.{digits}f}"
 
 
 def format_interval(interval: Interval | None, *, percent: bool = True) -> str:
-    """Return an interval as tables have it, ``-`` where there is none."""
+    """Return an interval as tables show it; ``-`` for None."""
     if interval is None:
         return "-"
     if percent:

@@ -1,7 +1,7 @@
 """The tables at the end of a run, in lines of text and in Markdown. Pure: tries in, lines out.
 
-A run with several cells, such as of two agents, has a table of its cells, one with a column for
-each of them, and says which of them differ.
+A run with several cells, such as those of two agents, has a table of its cells, a table with a
+column for each of them, and lines about which of them differ.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NUMBERS = (
     *("tasks", "tries", "solved", "rate", "95% interval", "reward", "turns"),
     *("failed actions", "seconds"),
 )
-_USAGE_COLUMNS = ("tokens", "cost")  # shown where an agent reports any
+_USAGE_COLUMNS = ("tokens", "cost")  # shown if an agent reports any
 _GROUPINGS: tuple[Grouping, ...] = ("env", "dataset", "hardness", "tag")
 
 
@@ -42,8 +42,8 @@ def table(tries: list[EpisodeRecord]) -> list[str]:
     With several cells there is a line for each of them instead, and then one for each task, or
     each environment, dataset and hardness, with a column for each cell.
 
-    Rates and means leave out episodes that failed by a fault of the task or of the infrastructure;
-    they are named below.
+    Rates and means leave out episodes that failed because of the task or the infrastructure; a line
+    below the table counts these.
     """
     tries_by_cell = by_cell(tries)
     if len(tries_by_cell) > 1:
@@ -78,7 +78,7 @@ def table(tries: list[EpisodeRecord]) -> list[str]:
 
 
 def markdown(tries: list[EpisodeRecord]) -> list[str]:
-    """Return the same tables in Markdown, as GitHub shows them in a job's summary."""
+    """Return the same tables in Markdown, for GitHub's summary of a job."""
     tries_by_cell = by_cell(tries)
     if len(tries_by_cell) < 2:
         return _markdown_table(_rows(tries), len(_LABELS))
@@ -103,8 +103,8 @@ def _markdown_table(rows: Sequence[Sequence[str]], label_count: int) -> list[str
 def detailed_table(tries: list[EpisodeRecord]) -> list[str]:
     """Return all statistics, one line for each environment, dataset, hardness and tag.
 
-    With several tries at each task, ``pass@k`` is how likely one of k solves it, and ``pass^k`` how
-    likely all of k do.
+    With several tries at each task, ``pass@k`` is the probability that at least one of k tries
+    solves it, and ``pass^k`` the probability that all of k do.
     """
     tries_by_cell = by_cell(tries)
     sections = []
@@ -133,7 +133,7 @@ def detailed_table(tries: list[EpisodeRecord]) -> list[str]:
 
 
 def summaries(tries: list[EpisodeRecord]) -> dict[str, list[tuple[str, Summary]]]:
-    """Return the statistics by environment, dataset, hardness and tag, where there are several."""
+    """Return the statistics by environment, dataset, hardness and tag, if there are several."""
     grouped: dict[str, list[tuple[str, Summary]]] = {}
     for grouping in _GROUPINGS:
         parts = groups(tries, grouping)
@@ -170,7 +170,7 @@ def _cell_rows(
 def _without_empty_columns(
     rows: Sequence[Sequence[str]], tries: Sequence[EpisodeRecord], label_count: int
 ) -> list[Sequence[str]]:
-    """Return rows without usage that no agent reports, and without the one try of each task."""
+    """Return rows without usage that no agent reports, and without tries if each task has one."""
     tokens, cost = _reports_usage(tries)
     column_count = label_count + len(_NUMBERS) + (2 if cost else 1 if tokens else 0)
     repeated = any(record.task.repeat > 1 for record in tries)
@@ -207,7 +207,7 @@ def _order(labels: tuple[str, ...]) -> tuple[str, str, int, str]:
 
 
 def _by_submission(tries_by_cell: Mapping[Cell, list[EpisodeRecord]]) -> list[str]:
-    """Say for each cell how much was solved by each submission, where tasks allow several."""
+    """Return for each cell how much was solved by each submission, if tasks allow several."""
     lines = []
     for cell, tries in tries_by_cell.items():
         graded = [record for record in tries if record.graded and record.submissions]
@@ -224,7 +224,7 @@ def _by_submission(tries_by_cell: Mapping[Cell, list[EpisodeRecord]]) -> list[st
 
 
 def _by_gold_alone(tries: list[EpisodeRecord]) -> list[str]:
-    """Return a line with what the rate would be without alternatives of gold, if a task has any."""
+    """Return a line with the rate without alternatives of gold, if a task has any."""
     graded = [record for record in tries if record.graded]
     alone = [record.parts.get("gold_alone", record.reward) for record in graded]
     if not any("gold_alone" in record.parts for record in graded):
@@ -238,11 +238,11 @@ def _reports_usage(tries: Sequence[EpisodeRecord]) -> tuple[bool, bool]:
 
 
 def bill(label: str, usages: Sequence[Usage]) -> str:
-    """Return a line with what was used up in all.
+    """Return a line with the total usage.
 
     Args:
-        label: by whom.
-        usages: what was used up.
+        label: who used it up.
+        usages: the usages to add up.
     """
     usage = sum(usages, UNSPENT)
     cost = "" if usage.cost is None else f", cost {usage.cost:.4f}"

@@ -1,7 +1,7 @@
 """Which episodes of a run count, and of which task each is a try. Pure: records in, records out.
 
-A try is the record that counts of one episode: of those that were run again, the last. Tries of one
-task in two cells, such as of two agents, are two tries.
+A try is the record that counts of an episode: the last one, if the episode was run again. Tries of
+one task in two cells, such as those of two agents, are two tries.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _BUNDLED_TEST_SUFFIX = "::test_solves"
 
 
 class TaskKey(NamedTuple):
-    """What is the same for all tries of a task, in this run and in others.
+    """Identifies a task: the same for all of its tries, in this run and in others.
 
     Attributes:
         env: the environment.
         suite: the suite; in InterCode's own results, which name none, the dataset.
-        task: the id; of a test function of the user's own, with that function.
+        task: the id; for a user's own test function, with that function.
     """
 
     env: str
@@ -46,7 +46,7 @@ class TaskKey(NamedTuple):
 
 
 class TryKey(NamedTuple):
-    """What is the same for all records of a try.
+    """Identifies a try: the same for all of its records.
 
     Attributes:
         cell: the agent and the treatment.
@@ -70,8 +70,8 @@ def task_key(env: str, suite: str, task: str, node_id: str = "") -> TaskKey:
     """
     function = node_id.partition("[")[0]
     user_defined = bool(function) and not function.endswith(_BUNDLED_TEST_SUFFIX)
-    # A project test is its own task: the suite is its module, and the id its function, with the
-    # number of its run.
+    # A project test is its own task: the suite is its module, and the id is its function with the
+    # number of the run.
     is_named = function == f"{suite}::{task.partition('[')[0].partition(' #')[0]}"
     return TaskKey(env, suite, f"{task} ({function})" if user_defined and not is_named else task)
 
@@ -94,18 +94,18 @@ def counted_tries(records: Iterable[EpisodeRecord]) -> list[EpisodeRecord]:
     last: dict[tuple[object, ...], EpisodeRecord] = {}
     for record in records:
         key = (key_of(record), record.task.repeat) if one_cell else try_key_of(record)
-        # A key that is set again would keep its place.
+        # Setting a key again would keep its old position.
         last.pop(key, None)
         last[key] = record
     return list(last.values())
 
 
 def in_order_of_items(tries: Sequence[EpisodeRecord]) -> list[EpisodeRecord]:
-    """Return the tries in the order of their items, where records know it.
+    """Return the tries in the order of their items, as far as the records have it.
 
-    Concurrent episodes are recorded as they end. Suites stay together, also where the records are
-    of several shards, each of which counts its own items. What does not know its place is behind
-    those of its suite that do.
+    Concurrent episodes are recorded as they end. Suites stay together, even if the records come
+    from several shards, each of which numbers its own items. Records without a position come after
+    those of their suite that have one.
     """
     if all(record.item is None for record in tries):
         return list(tries)
@@ -131,7 +131,7 @@ def _place(record: EpisodeRecord) -> float:
 
 
 def by_task(tries: Iterable[EpisodeRecord]) -> dict[TaskKey, list[EpisodeRecord]]:
-    """Return the tries of each task, in order of their numbers, those of all cells together."""
+    """Return the tries of each task, in the order of their numbers, for all cells together."""
     tries_by_task: dict[TaskKey, list[EpisodeRecord]] = {}
     for record in tries:
         tries_by_task.setdefault(key_of(record), []).append(record)

@@ -1,4 +1,4 @@
 """Rates with their uncertainty, and whether two runs differ: pure functions, no dependencies.
 
-docs/statistics.md has the formulas, and what each is for.
+docs/statistics.md has the formulas and their purposes.
 """

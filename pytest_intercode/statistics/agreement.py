@@ -14,10 +14,10 @@ class Agreement(NamedTuple):
     """How far two raters agree.
 
     Attributes:
-        agreed: how often they said the same.
-        total: how often both said something.
-        kappa: 1 for always, 0 for as often as by chance; None where chance alone explains all.
-        interval: of kappa, of 95 %; None likewise.
+        agreed: how often they agreed.
+        total: how many cases both rated.
+        kappa: 1 for always, 0 for as often as by chance; None if chance alone explains everything.
+        interval: the 95 % interval of kappa; None likewise.
     """
 
     agreed: int
@@ -29,12 +29,13 @@ class Agreement(NamedTuple):
 def cohen_kappa(pairs: Sequence[tuple[bool, bool]]) -> Agreement:
     """Return Cohen's kappa (1960): ``(p - e) / (1 - e)``.
 
-    ``p`` is the share of pairs that are equal, and ``e`` the share that would be if both raters
-    said what they said in another order. Like Cohen's own, the interval takes ``e`` as known; its
-    ends are those of Wilson's interval of ``p``, so that it has a width also where all agree.
+    ``p`` is the share of pairs that are equal, and ``e`` the share that would be equal if both
+    raters gave their ratings in a random order. Like Cohen's own, the interval takes ``e`` as
+    known; its ends come from those of Wilson's interval of ``p``, so that it has a width even if
+    all pairs agree.
 
     Args:
-        pairs: what the first and what the second rater said of each case.
+        pairs: for each case, the rating of the first and of the second rater.
 
     Raises:
         ValueError: there is no pair.
@@ -45,7 +46,7 @@ def cohen_kappa(pairs: Sequence[tuple[bool, bool]]) -> Agreement:
     first_share = sum(first for first, _ in pairs) / total
     second_share = sum(second for _, second in pairs) / total
     chance = first_share * second_share + (1 - first_share) * (1 - second_share)
-    if chance >= 1:  # both said one and the same of all
+    if chance >= 1:  # both gave one and the same rating to all cases
         return Agreement(agreed, total, None, None)
     low, kappa, high = (
         (share - chance) / (1 - chance) for share in (*ends[:1], agreed / total, ends[1])

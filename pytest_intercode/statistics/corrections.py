@@ -1,4 +1,4 @@
-"""P-values of several tests together: the more there are, the more of them chance makes small."""
+"""P-values of several tests together: with more tests, chance makes more of them small."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ __all__ = ["holm"]
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values with Holm's step-down correction for their number (Holm 1979).
 
-    The smallest of *n* is multiplied by *n*, the next by *n* - 1, and so on, and none is below one
-    that was smaller before. If those are called significant that are at most a level, the chance
-    that any of them is by chance alone is at most that level, however the tests depend on each
-    other. It finds all that Bonferroni's correction finds, which multiplies each by *n*.
+    The smallest of *n* is multiplied by *n*, the next by *n* - 1, and so on, and no corrected value
+    is below that of a smaller p-value. If values of at most a level are called significant, the
+    probability that any of them is so by chance alone is at most that level, however the tests
+    depend on each other. It finds all that Bonferroni's correction, which multiplies each by *n*,
+    finds.
 
     Args:
         p_values: the tests' p-values.
 
     Returns:
-        The corrected ones, in the same order.
+        The corrected p-values, in the same order.
     """
     count, largest = len(p_values), 0.0
     corrected = [1.0] * count

@@ -1,7 +1,7 @@
 """Whether a newer run is worse than an older one, on one task and on all that both have.
 
-Tasks differ more among each other than runs do, so each task is compared with itself. Pure
-functions over outcomes; docs/statistics.md has the rule in full, and how often it errs.
+Tasks differ more from each other than runs do, so each task is compared with itself. Pure functions
+over outcomes; docs/statistics.md has the full rule, and how often it errs.
 """
 
 from __future__ import annotations
@@ -25,37 +25,36 @@ __all__ = [
 Kind = Literal["regressed", "improved", "no difference", "too few samples"]
 Key = TypeVar("Key")
 
-_POWER = 0.8  # the share of runs in which a drop is to be found
-_MAX_ADDITIONS = 1_000_000  # that an exact distribution may take
-_DRAWS = 20_000  # of signs, where counting them all is more work
+_POWER = 0.8  # the share of runs in which a drop should be found
+_MAX_ADDITIONS = 1_000_000  # for an exact distribution
+_DRAWS = 20_000  # draws of signs, if counting all of them is more work
 _SEED = 0  # always the same draws
-# Files have the kinds. To readers, "no difference" would deny also a gain that may be chance.
+# Files have the kinds. To readers, "no difference" would also deny a gain that may be by chance.
 _WORDS: Mapping[Kind, str] = {"no difference": "no significant difference"}
 _SYMMETRIC_WORDS: Mapping[Kind, str] = {**_WORDS, "improved": "better", "regressed": "worse"}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What comparing two runs says.
+    """The result of comparing two runs.
 
     Attributes:
-        kind: ``regressed`` or ``improved`` where the test is significant; else ``no difference``
-            where the interval excludes the drop that was asked about, and ``too few samples``
-            where it does not.
+        kind: ``regressed`` or ``improved`` if the test is significant; otherwise ``no difference``
+            if the interval excludes the drop ``smallest``, and ``too few samples`` if it does not.
         p: the test's p-value, two-sided, without a correction.
         difference: the newer success rate minus the older, the mean over common tasks.
         interval: its confidence interval.
         tasks: how many tasks both runs have.
         lost: on how many of them the newer run succeeds less often.
-        won: on how many it succeeds more often.
-        needed: with too few samples, how many tasks would be enough; else None.
+        won: on how many of them it succeeds more often.
+        needed: with too few samples, how many tasks would be enough; otherwise None.
         method: the test, in words.
         level: the p-value up to which a difference is significant.
-        smallest: the drop that was asked about.
+        smallest: the smallest drop that matters, as a share.
         corrected: the p-value with Holm's correction, which decides; None for a single comparison.
-        comparisons: how many comparisons it is one of.
-        symmetric: neither side is the older one, so that ``no difference`` excludes a gain of
-            ``smallest``, too.
+        comparisons: the number of comparisons of which it is one.
+        symmetric: whether neither side is the older one, so that ``no difference`` also excludes a
+            gain of ``smallest``.
     """
 
     kind: Kind
@@ -75,7 +74,7 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """The kind for people; of two sides of which neither is older, ``better`` or ``worse``."""
+        """The kind for people; ``better`` or ``worse`` if neither side is the older one."""
         return describe_kind(self.kind, symmetric=self.symmetric)
 
     @property
@@ -114,7 +113,7 @@ def describe_kind(kind: Kind, *, symmetric: bool = False) -> str:
 
     Args:
         kind: the kind.
-        symmetric: neither side is the older one.
+        symmetric: whether neither side is the older one.
     """
     return (_SYMMETRIC_WORDS if symmetric else _WORDS).get(kind, kind)
 
@@ -122,8 +121,8 @@ def describe_kind(kind: Kind, *, symmetric: bool = False) -> str:
 def fisher_exact(before: tuple[int, int], after: tuple[int, int]) -> float:
     """Return the two-sided p-value of Fisher's exact test (Fisher 1935).
 
-    If nothing changed, the successes of both runs are spread over all tries alike. The p-value is
-    the chance of a spread that is at most as likely as the one that was seen.
+    If nothing changed, the successes of both runs are spread evenly over all tries. The p-value is
+    the probability of a spread that is at most as likely as the observed one.
 
     Args:
         before: successes and tries of the older run.
@@ -140,7 +139,7 @@ def fisher_exact(before: tuple[int, int], after: tuple[int, int]) -> float:
         comb(before[1], of_before) * comb(after[1], solved - of_before)
         for of_before in range(max(0, solved - after[1]), min(before[1], solved) + 1)
     ]
-    # Whole numbers, so that no spread as likely as this one is missed by rounding.
+    # Whole numbers, so that rounding does not miss a spread that is equally likely.
     observed = comb(before[1], before[0]) * comb(after[1], after[0])
     return sum(count for count in ways if count <= observed) / sum(ways)
 
@@ -148,8 +147,8 @@ def fisher_exact(before: tuple[int, int], after: tuple[int, int]) -> float:
 def mcnemar_exact(lost: int, won: int) -> float:
     """Return the exact two-sided p-value of McNemar's test (McNemar 1947).
 
-    Of the tasks whose outcome changed, as many are lost as won, in the long run, if nothing
-    changed; so the smaller count is binomial with a chance of one half.
+    If nothing changed, as many of the tasks with a changed outcome are lost as won in the long run,
+    so their number is binomial with a probability of one half.
 
     Args:
         lost: tasks that only the older run solved.
@@ -172,16 +171,16 @@ def mcnemar_exact(lost: int, won: int) -> float:
 def sign_flip(differences: Sequence[Fraction]) -> tuple[float, bool]:
     """Return the two-sided p-value of the paired permutation test, and whether it is exact.
 
-    If nothing changed, each difference could as well have had the other sign (Fisher 1935). The
-    p-value is the share of all choices of signs whose sum is at least as far from 0 as the one
-    that was seen. All choices are counted where that is little work; else 20,000 are drawn, always
-    the same, and the one that was seen is counted with them (Davison and Hinkley 1997), so that
-    the p-value is never 0.
+    If nothing changed, each difference could equally have had the other sign (Fisher 1935). The
+    p-value is the share of all choices of signs whose sum is at least as far from 0 as the observed
+    sum. All choices are counted if that is little work; otherwise 20,000 are drawn, always the
+    same, and the observed one is counted with them (Davison and Hinkley 1997), so that the p-value
+    is never 0.
 
     Args:
-        differences: of each task, the newer share of solved tries minus the older.
+        differences: for each task, the newer share of solved tries minus the older.
     """
-    # As whole numbers of one unit, so that sums that are equal compare as equal.
+    # As whole multiples of one unit, so that equal sums compare as equal.
     unit = lcm(*(difference.denominator for difference in differences)) if differences else 1
     sizes = sorted(abs(int(difference * unit)) for difference in differences if difference)
     observed = abs(int(sum(differences) * unit))
@@ -191,8 +190,8 @@ def sign_flip(differences: Sequence[Fraction]) -> tuple[float, bool]:
 
 
 def _exact_share(sizes: Sequence[int], observed: int) -> float:
-    """Return the share of choices of signs that reach a sum, counting them all by their sums."""
-    # A sum of signed sizes is that of all of them minus twice that of those with a minus.
+    """Return the share of choices of signs that reach a sum, by counting all choices."""
+    # A sum of signed sizes is the sum of all sizes minus twice the sum of the negative ones.
     ways, reach = [1], 0
     for size in sizes:
         ways = [
@@ -205,12 +204,12 @@ def _exact_share(sizes: Sequence[int], observed: int) -> float:
 
 
 def _sampled_share(sizes: Sequence[int], observed: int) -> float:
-    """Return an estimate of the same from random signs, a bit for each."""
+    """Return an estimate of the same share from random signs, one bit for each."""
     random = Random(_SEED)
     counts = Counter(sizes)
     far = 1
     for _ in range(_DRAWS):
-        # Of equal sizes, only how many are added counts.
+        # For equal sizes, only the number of positive signs matters.
         total = sum(
             size * (2 * random.getrandbits(count).bit_count() - count)
             for size, count in counts.items()
@@ -230,7 +229,7 @@ def paired_test(
 
     Args:
         before: whether each try was solved in the older run, by task.
-        after: the same of the newer run. Tasks that one of them lacks are left out.
+        after: the same for the newer run. Tasks that one of them lacks are left out.
         level: the p-value up to which a difference is significant, two-sided.
         smallest: the drop of the success rate that matters, as a share.
 
@@ -252,10 +251,10 @@ def paired_tests(
     A pair without a common task is not compared, and does not count.
 
     Args:
-        pairs: for each comparison the two sides, as for :func:`paired_test`.
+        pairs: the two sides of each comparison, as for :func:`paired_test`.
         level: the p-value, with the correction, up to which a difference is significant.
         smallest: the difference of the success rate that matters, as a share.
-        symmetric: neither side is the older one: see :class:`Verdict`.
+        symmetric: whether neither side is the older one; see :class:`Verdict`.
 
     Raises:
         ValueError: the level or the difference is not between 0 and 1.
@@ -282,7 +281,7 @@ def paired_tests(
 
 
 class _Measured(NamedTuple):
-    """The common tasks of two sides: the change of each, and the test of all."""
+    """The common tasks of two sides: the change of each task, and the test over all."""
 
     changes: list[Fraction]
     p: float
@@ -323,7 +322,7 @@ def _decide(
         kind = "no difference"
     else:
         kind = "too few samples"
-        # The smallest p-value of several has to reach a part of the level.
+        # With several comparisons, the smallest p-value has to reach only a part of the level.
         tasks_needed = _tasks_needed(
             tasks,
             -abs(difference) if symmetric else difference,
@@ -356,9 +355,9 @@ def _share(tries: Sequence[bool]) -> Fraction:
 def _interval(changes: Sequence[float], level: float) -> tuple[Interval, float]:
     """Return the interval of the mean change, and the standard deviation of a task's change.
 
-    Two tasks are added, one lost and one won, and the normal distribution is taken: Bonett and
-    Price's (2012) interval of a paired difference, which for one try a task is exactly this. Few
-    tasks that all stayed as they were do not show that nothing changed, and so it has a width.
+    Two tasks are added, one lost and one won, and the normal distribution is used. With one try per
+    task, this is exactly Bonett and Price's (2012) interval of a paired difference. A few tasks
+    without any change do not show that nothing changed, so the interval still has a width.
     """
     tasks = len(changes) + 2
     mean = fsum(changes) / tasks
@@ -372,13 +371,13 @@ def _tasks_needed(
 ) -> int:
     """Return how many tasks would be enough, if changes keep their standard deviation.
 
-    So many that a drop of ``smallest`` is found in 80 % of runs, and that the difference that was
-    seen, if it stays, is either significant or excludes such a drop.
+    With so many, a drop of ``smallest`` is found in 80 % of runs, and the observed difference, if
+    it stays the same, is either significant or excludes such a drop.
     """
     z = quantile_of_normal(1 - level)
     # A two-sided level of 2p - 1 has its upper end at the quantile p.
     power = ((z + quantile_of_normal(2 * _POWER - 1)) * spread / smallest) ** 2
-    # Half the interval is to be less than what is between the difference and 0, or the drop.
+    # Half the interval has to be less than the distance of the difference from 0, or from the drop.
     clear = (z * spread / max(abs(difference), smallest + difference)) ** 2
     return max(ceil(power), ceil(clear), tasks + 1)
 

@@ -1,7 +1,7 @@
 """Shares of solved tries, pass@k, and means, with their intervals.
 
-Pure functions over numbers. The tries of one task are alike, so wherever there are several, the
-task is what was sampled, not the try.
+Pure functions over numbers. The tries of one task are similar, so if there are several, the task is
+the sampled unit, not the try.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
     "wilson",
 ]
 
-_MAX_RESAMPLED = 300  # groups of which the bootstrap is drawn; of more it is computed
+_MAX_RESAMPLED = 300  # groups up to which the bootstrap is drawn; with more it is computed
 
 
 class Interval(NamedTuple):
@@ -42,13 +42,13 @@ class Interval(NamedTuple):
 def wilson(successes: float, tries: float, level: float = 0.95) -> Interval:
     """Return Wilson's score interval of a share (Wilson 1927).
 
-    Tries are taken to be independent. Where tasks have several each, pass the share times
+    Tries are assumed to be independent. If tasks have several tries each, pass the share times
     :func:`effective_tries` and that number, which may be a fraction.
 
     Args:
-        successes: how many succeeded.
-        tries: how many there were.
-        level: the share of such intervals that hold the true value.
+        successes: the number of successful tries.
+        tries: the number of tries.
+        level: the share of such intervals that contain the true value.
 
     Raises:
         ValueError: there was no try, or more succeeded than there were.
@@ -60,7 +60,7 @@ def wilson(successes: float, tries: float, level: float = 0.95) -> Interval:
     shrink = 1 + z * z / tries
     centre = (share + z * z / (2 * tries)) / shrink
     half = z * sqrt(share * (1 - share) / tries + (z / (2 * tries)) ** 2) / shrink
-    # Rounding must not cut off an end that is known.
+    # Rounding must not move an end that is known.
     low = 0.0 if successes == 0 else max(0.0, centre - half)
     high = 1.0 if successes == tries else min(1.0, centre + half)
     return Interval(low, high)
@@ -71,9 +71,10 @@ def effective_tries(groups: Sequence[Sequence[bool]]) -> float:
 
     It is the number of tries divided by the design effect (Kish 1965): the variance of the rate
     with tasks as clusters, over its variance if all tries were independent. It lies between the
-    number of tasks (tries of one task always agree) and of tries (as different as those of
-    different tasks). Where all tries came out alike the design effect cannot be seen, and the
-    number of tasks is returned. With one try a task it is the number of tries.
+    number of tasks (tries of one task always agree) and the number of tries (tries of one task
+    differ as much as those of different tasks). If all tries have the same outcome, the design
+    effect cannot be estimated, and the number of tasks is returned. With one try per task, it is
+    the number of tries.
 
     Args:
         groups: whether each try was solved, for each task; no task without a try.
@@ -107,16 +108,16 @@ def clustered_wilson(groups: Sequence[Sequence[bool]]) -> Interval:
 
 
 def pass_at_k(tries: int, successes: int, k: int) -> float:
-    """Return how likely at least one of k tries of a task succeeds (Chen et al. 2021).
+    """Return the probability that at least one of k tries of a task succeeds (Chen et al. 2021).
 
-    The unbiased estimate ``1 - C(n - c, k) / C(n, k)``: the share of choices of k tries, out of
-    those there were, that hold a success. Whole numbers are used up to the last division, so the
-    result is the nearest float.
+    The unbiased estimate ``1 - C(n - c, k) / C(n, k)``: the share of choices of k tries, out of all
+    tries, that contain a success. Whole numbers are used until the last division, so the result is
+    the nearest float.
 
     Args:
         tries: n, how many tries the task had.
         successes: c, how many of them succeeded.
-        k: how many tries are asked about, from 1 to n.
+        k: the number of tries, from 1 to n.
 
     Raises:
         ValueError: k or the number of successes is out of its range.
@@ -127,14 +128,14 @@ def pass_at_k(tries: int, successes: int, k: int) -> float:
 
 
 def pass_hat_k(tries: int, successes: int, k: int) -> float:
-    """Return how likely all of k tries of a task succeed: pass^k (Yao et al. 2024).
+    """Return the probability that all of k tries of a task succeed: pass^k (Yao et al. 2024).
 
     The unbiased estimate ``C(c, k) / C(n, k)``.
 
     Args:
         tries: n, how many tries the task had.
         successes: c, how many of them succeeded.
-        k: how many tries are asked about, from 1 to n.
+        k: the number of tries, from 1 to n.
 
     Raises:
         ValueError: k or the number of successes is out of its range.
@@ -158,17 +159,17 @@ def bootstrap_mean(
 ) -> Interval:
     """Return the percentile bootstrap interval of the mean of all values (Efron 1979).
 
-    Groups (tasks) are drawn with replacement, each with all its values. Up to 300 groups they are
-    drawn ``resamples`` times, the same for the same seed. With more, the quantiles of the
-    bootstrap's distribution are computed from its variance, skewness and kurtosis, which are
-    known without drawing (Cornish and Fisher 1938): 10,000 groups take milliseconds, and what is
-    neglected is less than what drawing would add.
+    Groups (tasks) are drawn with replacement, each with all its values. Up to 300 groups are drawn
+    ``resamples`` times, the same for the same seed. With more, the quantiles of the bootstrap's
+    distribution are computed from its variance, skewness and kurtosis, which are known without
+    drawing (Cornish and Fisher 1938): 10,000 groups take milliseconds, and the error is smaller
+    than that of drawing.
 
     Args:
         groups: the values of each task; no task without one.
-        level: the share of such intervals that hold the true value.
+        level: the share of such intervals that contain the true value.
         resamples: how often groups are drawn.
-        seed: of the random numbers.
+        seed: the seed of the random numbers.
 
     Raises:
         ValueError: there is no group, or one without a value.
@@ -182,7 +183,7 @@ def bootstrap_mean(
     return _resampled_interval(tuple(sums), tail, resamples, seed)
 
 
-@lru_cache(maxsize=32)  # a run asks for the same groups in its table, its summary and its page
+@lru_cache(maxsize=32)  # a run needs the same groups for its table, its summary and its page
 def _resampled_interval(
     sums: Sequence[tuple[float, int]], tail: float, resamples: int, seed: int
 ) -> Interval:
@@ -197,7 +198,7 @@ def _resampled_interval(
 
 
 def _expanded_interval(sums: Sequence[tuple[float, int]], z: float) -> Interval:
-    """Return the same by the Cornish-Fisher expansion, for the linearised ratio of two sums."""
+    """Return the same from the Cornish-Fisher expansion, for the linearised ratio of two sums."""
     n = len(sums)
     values = sum(count for _, count in sums)
     mean = sum(total for total, _ in sums) / values
@@ -206,7 +207,7 @@ def _expanded_interval(sums: Sequence[tuple[float, int]], z: float) -> Interval:
     second, third, fourth = (sum(part**power for part in parts) / n for power in (2, 3, 4))
     if second == 0:
         return Interval(mean, mean)
-    # Those of a mean of n groups, from those of one.
+    # The values for a mean of n groups, from those for one group.
     skew = third / second**1.5 / sqrt(n)
     kurtosis = (fourth / second**2 - 3) / n
     means = [total / count for total, count in sums]
@@ -218,13 +219,13 @@ def _expanded_interval(sums: Sequence[tuple[float, int]], z: float) -> Interval:
             + kurtosis * (quantile**3 - 3 * quantile) / 24
             - skew**2 * (2 * quantile**3 - 5 * quantile) / 36
         )
-        # A mean of drawn groups lies within their means, which the expansion does not know.
+        # A mean of drawn groups lies between their means, which the expansion does not ensure.
         ends.append(min(max(mean + moved * sqrt(second / n), min(means)), max(means)))
     return Interval(*ends)
 
 
 def quantile_of_normal(level: float) -> float:
-    """Return how many standard deviations a two-sided interval of a level reaches.
+    """Return how many standard deviations a two-sided interval with a level reaches.
 
     Raises:
         ValueError: the level is not between 0 and 1.
