@@ -1,7 +1,7 @@
 """Recorded episodes in other tools' formats: ATIF, inspect_ai's log, chat messages for training.
 
-What is written holds what the agent was asked, did, saw and got; never gold, and no end state. Of a
-try that was run again, the record that counts is written. None of the other tools is needed.
+An export has what the agent was asked, did, saw and earned, but never gold or an end state. If a
+try was run again, only the record that counts is written. The other tools need not be installed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Format(NamedTuple):
 
     Attributes:
         name: its name.
-        suffix: how the name of the default output ends.
+        suffix: the suffix of the default output's name.
         help: what it is, in a few words.
-        module: the module that writes it, by ``write(source, output)``.
-        folder: the output is a folder, with a file for each episode.
-        has_tools: actions are calls of tools.
+        module: the module that writes it, with ``write(source, output)``.
+        folder: whether the output is a folder, with a file for each episode.
+        has_tools: whether actions are exported as tool calls.
     """
 
     name: str
@@ -53,10 +53,10 @@ FORMATS: Mapping[str, Format] = {
 
 
 def format_of(name: str) -> Format:
-    """Return the format of a name.
+    """Return the format with a name.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: there is no such format.
     """
     if name not in FORMATS:
         raise ConfigurationError(
@@ -74,15 +74,15 @@ def export(
     Args:
         results: the results file, ours or InterCode's.
         format_name: one of :data:`FORMATS`.
-        output: the file, or the folder, to write; what is there is replaced.
-        warn: called with one line if the file's last line is truncated, which is left out then, and
+        output: the file, or the folder, to write; existing files are replaced.
+        warn: called with one line if the file's last line is truncated, which is then left out, and
             for each environment whose tool is not known here.
 
     Returns:
         How many episodes were written.
 
     Raises:
-        ConfigurationError: the format is not known, the file is not a results file or holds no
+        ConfigurationError: the format is not known, the file is not a results file or has no
             episode, or the output cannot be written.
     """
     from pytest_intercode.environments.registry import is_builtin, is_environment

@@ -1,4 +1,4 @@
-"""What the formats have in common: actions as calls of tools, facts, texts as JSON has them."""
+"""What the formats have in common: actions as tool calls, facts, and texts that suit JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_intercode.system.nesting import is_too_deep
 
 __all__ = ["Call", "answer_of", "call_of", "clean", "facts_of", "filled", "tools_of"]
 
-# How a call of a tool is recorded that an agent brought along, besides a shell.
+# The recorded form of a call of an agent's own tool other than a shell.
 _OWN_TOOL_CALL = re.compile(r"([\w.-]+)\((\{.*\})\)", re.DOTALL)
 
 
@@ -28,7 +28,7 @@ class Call(NamedTuple):
 
 
 def call_of(env: str, turn: Turn) -> Call | None:
-    """Return what a turn called; None where the agent sent nothing that could be run."""
+    """Return the call of a turn; None if the agent sent nothing that could be run."""
     if turn.passed:
         return None
     words = turn.action.strip().split(None, 1)
@@ -46,7 +46,7 @@ def call_of(env: str, turn: Turn) -> Call | None:
 
 
 def answer_of(record: EpisodeRecord) -> str:
-    """Return what the agent submitted in words, or else what it saw last."""
+    """Return the answer that the agent submitted, or otherwise the last observation."""
     for turn in reversed(record.turns):
         call = call_of(record.task.env, turn)
         if call is not None and call.arguments.get("answer"):
@@ -59,7 +59,7 @@ def answer_of(record: EpisodeRecord) -> str:
 def tools_of(record: EpisodeRecord) -> list[dict[str, Any]] | None:
     """Return the tools that an agent had, as functions in OpenAI's form.
 
-    Those are its environment's; None for an agent that has others of its own, which are not known.
+    These are its environment's; None for an agent with other tools, which are not known.
     """
     env = record.task.env
     name, argument, description = kind_of(env).tool
@@ -89,7 +89,7 @@ def _function(name: str, argument: str, description: str, *, required: bool) -> 
 
 
 def facts_of(record: EpisodeRecord) -> dict[str, Any]:
-    """Return what a record says besides its trajectory, without gold and end states."""
+    """Return the facts of a record besides its trajectory, without gold and end states."""
     task = record.task
     facts = clean(
         {
@@ -129,14 +129,14 @@ def facts_of(record: EpisodeRecord) -> dict[str, Any]:
 
 
 def filled(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values without those that say nothing."""
+    """Return the values without the empty ones."""
     return {name: value for name, value in values.items() if value not in (None, "", [], {}, 0)}
 
 
 def clean(value: Any) -> Any:
-    """Return builtins as strict readers of JSON take them.
+    """Return builtins that strict readers of JSON accept.
 
-    Numbers that are not finite become None, and halves of surrogate pairs escapes.
+    Numbers that are not finite become None, and halves of surrogate pairs become escapes.
     """
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,8 +1,8 @@
-"""Episodes as trajectories in ATIF 1.7, a file for each, in a folder.
+"""Episodes as trajectories in ATIF 1.7, one file for each, in a folder.
 
-One turn is one step of the agent: its call, and what it saw as that call's result. What it said to
-its user is a step of the agent, too, and the reply one of the user. What ATIF has no
-place for (the reward, its parts, the outcome, times) is in ``extra``. Tests hold what is written to
+One turn is one step of the agent: its call, and the observation as the call's result. A message to
+its user is also a step of the agent, and the reply is a step of the user. Facts that have no place
+in ATIF (the reward, its parts, the outcome, times) are in ``extra``. Tests check the files against
 all rules of Harbor's RFC 0001, ``rfcs/0001-trajectory-format.md``.
 """
 
@@ -30,9 +30,9 @@ _UNKNOWN = "unknown"
 
 
 def write(source: Source, folder: Path) -> None:
-    """Write a file for every try into a folder: ``TASK.json``, and ``TASK~2.json`` of a second try.
+    """Write a file for every try into a folder: ``TASK.json``, ``TASK~2.json`` for a second try.
 
-    Files of the folder that have other names stay.
+    Files in the folder with other names are kept.
 
     Raises:
         ConfigurationError: the folder cannot be written to.
@@ -58,11 +58,11 @@ def write(source: Source, folder: Path) -> None:
 
 
 def trajectory(record: EpisodeRecord, cell: str = "") -> dict[str, Any]:
-    """Return a record as ATIF has it.
+    """Return a record in the form of ATIF.
 
     Args:
         record: the record.
-        cell: its agent and treatment, where the file has several.
+        cell: its agent and treatment, if the file has several.
     """
     task = record.task
     name = "/".join(filter(None, (task.suite_name, task.id)))
@@ -97,12 +97,12 @@ def trajectory(record: EpisodeRecord, cell: str = "") -> dict[str, Any]:
 
 
 def _drop_unknown(**values: object) -> dict[str, Any]:
-    """Return an object without the keys of which nothing is known."""
+    """Return an object without the keys whose values are not known."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _message(source: str, text: str) -> dict[str, Any]:
-    """Return a step that is a message alone."""
+    """Return a step that is only a message."""
     return {"source": source, "message": clean(text)}
 
 
@@ -115,7 +115,7 @@ def _exchange_steps(exchanges: Sequence[Exchange]) -> Iterator[dict[str, Any]]:
 
 
 def _step(record: EpisodeRecord, number: int, turn: Turn) -> dict[str, Any]:
-    """Return the step of a turn, whose number is given, from 1."""
+    """Return the step of a turn; the number is the turn's, from 1."""
     call = call_of(record.task.env, turn)
     name = f"call_{number}"
     observation = clean(turn.observation)
@@ -126,7 +126,7 @@ def _step(record: EpisodeRecord, number: int, turn: Turn) -> dict[str, Any]:
         results = [{"source_call_id": name, "content": observation}]
     thought = clean(turn.thought) or None
     usage = turn.usage
-    # Nothing of a model is in gold's turns. Of others, what does not report is not known.
+    # Gold's turns call no model. For other agents that report no usage, this is not known.
     scripted = record.agent == "oracle" and not thought and not usage
     return _drop_unknown(
         source="agent",
@@ -145,7 +145,7 @@ def _step(record: EpisodeRecord, number: int, turn: Turn) -> dict[str, Any]:
 
 
 def _tokens(record: EpisodeRecord, turn: Turn) -> dict[str, list[Any]]:
-    """Return the tokens of a turn's last request, which the turn comes from; where it has any."""
+    """Return the tokens of a turn's last request, from which the turn comes, if it has any."""
     number = max(turn.model_calls, default=-1)
     if not 0 <= number < len(record.model_calls):
         return {}
@@ -171,7 +171,7 @@ def _metrics(usage: Usage) -> dict[str, Any]:
 
 
 def _parts_of(usage: Usage) -> dict[str, int] | None:
-    """Return the parts of tokens that ATIF has no name for."""
+    """Return the kinds of tokens for which ATIF has no name."""
     token_counts = {
         "cache_write_tokens": usage.cache_write_tokens,
         "reasoning_tokens": usage.reasoning_tokens,

@@ -1,8 +1,9 @@
-"""Episodes as chat messages with their reward, a line of JSON for each: what trainers read.
+"""Episodes as chat messages with their reward, a line of JSON for each, for trainers.
 
 The form is that of TRL's conversational datasets and of OpenAI's fine-tuning files: ``messages``
-with ``role`` and ``content``. The task's text and what the agent saw are the user's, what it sent
-is the assistant's, so that roles take turns as chat templates ask. Other keys are further columns.
+with ``role`` and ``content``. The task's text and observations are the user's messages, and actions
+are the assistant's, so that roles alternate as chat templates require. Other keys are further
+columns.
 """
 
 from __future__ import annotations
@@ -60,13 +61,13 @@ def _messages(record: EpisodeRecord) -> list[dict[str, str]]:
         if turn.observation or number < len(record.turns) or number in dialogue:
             messages.append({"role": "user", "content": turn.observation})
         messages += _exchanges(dialogue.get(number, ()))
-    if record.dialogue and not messages[-1]["content"]:  # nobody answered the last words
+    if record.dialogue and not messages[-1]["content"]:  # the last message was not answered
         messages.pop()
     return messages
 
 
 def _exchanges(exchanges: Sequence[Exchange]) -> Iterator[dict[str, str]]:
-    """Yield the messages of what agent and user said; the user's is empty if nobody answered."""
+    """Yield the messages of what agent and user said; a missing answer is an empty message."""
     for exchange in exchanges:
         yield {"role": "assistant", "content": exchange.message}
         yield {"role": "user", "content": exchange.reply or ""}

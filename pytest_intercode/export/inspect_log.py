@@ -1,8 +1,8 @@
 """Episodes as a log of inspect_ai: an ``.eval`` archive, or one object of JSON.
 
-Which of the two it is goes by the output's name, as in inspect_ai itself. All tries of a results
-file are one log: a task is a sample, a try is an epoch. There are two scores, ``reward`` and
-``solved``; what failed by a fault of the task or of the infrastructure is an error without a score.
+The output's name decides which of the two, as in inspect_ai itself. All tries of a results file are
+one log: a task is a sample, a try is an epoch. There are two scores, ``reward`` and ``solved``; an
+episode that failed because of the task or the infrastructure is an error without a score.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from pytest_intercode.system.files import is_packed, writing
 __all__ = ["write"]
 
 _VERSION = 2  # of the log's format
-_NO_MODEL = "none/none"  # as inspect_ai calls it
+_NO_MODEL = "none/none"  # inspect_ai's name for no model
 _MAX_SUMMARY_TEXT = 1000  # characters of a text in a summary
-_EARLIEST = (1980, 1, 1, 0, 0, 0)  # that an archive can hold: the same episodes, the same bytes
+_EARLIEST = (1980, 1, 1, 0, 0, 0)  # in an archive; fixed, so that equal episodes give equal bytes
 
 
 def write(source: Source, output: Path) -> None:
@@ -139,7 +139,7 @@ def _head(source: Source) -> dict[str, Any]:
 
 
 def _named(values: Iterable[str]) -> str:
-    """Name the different values that say something, as a log has one field for all samples."""
+    """Return the different non-empty values, as a log has one field for all samples."""
     return first_names(dict.fromkeys(filter(None, values)))
 
 
@@ -157,7 +157,7 @@ def _score(name: str, metric: str, values: Sequence[float], tries: int) -> dict[
 def _usage(usage: Usage) -> dict[str, Any]:
     of_caches = usage.cached_tokens + usage.cache_write_tokens
     fields = {
-        "input_tokens": max(0, usage.input_tokens - of_caches),  # its input is without caches'
+        "input_tokens": max(0, usage.input_tokens - of_caches),  # inspect_ai counts these apart
         "output_tokens": usage.output_tokens,
         "total_tokens": usage.tokens,
         "total_cost": usage.cost,
@@ -175,11 +175,11 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 def _sample(brief: Brief, record: EpisodeRecord, source: Source) -> dict[str, Any]:
     model = brief.model or _NO_MODEL
-    # What reads several logs at once knows samples and messages by their ids alone.
+    # Readers of several logs identify samples and messages only by their ids.
     identity = _identity(source.digest, brief.name, brief.repeat)
     messages = _messages(record, brief.model, identity)
     facts = facts_of(record)
-    # A log has one solver, and a run may have several agents.
+    # A log has one solver, but a run may have several agents.
     agent = filled({"agent": record.agent, "agent_arguments": dict(record.agent_arguments)})
     answer = answer_of(record)
     sample: dict[str, Any] = {
@@ -287,7 +287,7 @@ def _exchange_messages(exchanges: Sequence[Exchange], prefix: str) -> Iterator[d
 
     Args:
         exchanges: what was said.
-        prefix: what their ids begin with.
+        prefix: the prefix of their ids.
     """
     for number, exchange in enumerate(exchanges, 1):
         yield {
@@ -310,20 +310,20 @@ def _content(turn: Turn, text: str) -> str | list[dict[str, str]]:
 
 
 def _began(record: EpisodeRecord, source: Source) -> datetime:
-    """Return when the agent began; where that is not known, when the file was written."""
+    """Return when the agent began; if that is not known, when the file was written."""
     began, _ = record.phases.get("agent") or record.phases.get("run") or (0.0, 0.0)
-    with contextlib.suppress(ValueError, OverflowError, OSError):  # what is not a time
+    with contextlib.suppress(ValueError, OverflowError, OSError):  # a number that is not a time
         if began > 0:
             return datetime.fromtimestamp(began, timezone.utc)
     return source.modified
 
 
 def _events(sample: dict[str, Any], record: EpisodeRecord, began: datetime) -> list[dict[str, Any]]:
-    """Return what happened, in order, as dataframes and the viewer's transcript read it.
+    """Return the events, in order, for dataframes and the viewer's transcript.
 
-    Each turn is one request to a model, as records do not have the requests themselves. What it
-    was sent are references to the first of the sample's messages, so that the log grows with the
-    turns and not with their square.
+    Each turn is one request to a model, as records do not have the requests themselves. Its input
+    is a reference to the first of the sample's messages, so that the log grows with the number of
+    turns and not with its square.
     """
     events: list[dict[str, Any]] = []
     seconds = 0.0
@@ -390,13 +390,13 @@ def _events(sample: dict[str, Any], record: EpisodeRecord, began: datetime) -> l
 
 
 def _time(began: datetime, seconds: float) -> str:
-    with contextlib.suppress(ValueError, OverflowError):  # of what another program wrote
+    with contextlib.suppress(ValueError, OverflowError):  # another program may have written it
         began += timedelta(seconds=seconds)
     return began.isoformat(timespec="milliseconds")
 
 
 def _summary(sample: dict[str, Any]) -> dict[str, Any]:
-    """Return what inspect_ai's list of samples shows; long texts are cut, as it cuts them."""
+    """Return what inspect_ai's list of samples shows, with long texts cut as it does."""
     shown_keys = ("id", "epoch", "target", "model_usage", "total_time", "uuid", "turn_count")
     fields = {name: sample[name] for name in shown_keys if name in sample}
     scores = {

@@ -1,7 +1,7 @@
 """The episodes of a results file that count, read one by one and more than once.
 
-The file is read twice, so that no more than one trajectory is in memory at a time: at first for
-which records count, and what names them.
+The file is read twice, so that only one trajectory is in memory at a time: first to find out which
+records count, and to name them.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Brief(NamedTuple):
     """What is known of a try before it is written.
 
     Attributes:
-        name: the task's name, unique in the file among tasks, and fit for a file's name; where the
-            file has several cells, with the cell behind it.
-        cell: the agent and the treatment, where the file has several cells; else empty.
+        name: the task's name, unique among the tasks of the file, and suitable for a file's name;
+            if the file has several cells, followed by the cell.
+        cell: the agent and the treatment, if the file has several cells; otherwise empty.
         repeat: the number of the try.
-        suite: the suite's name; the environment's where there is none.
-        model: the model, as far as the agent's arguments say it.
+        suite: the suite's name; if there is none, the environment's.
+        model: the model, as far as the agent's arguments name it.
         agent: the agent as it was named.
-        reward: the reward, a finite number; None where nothing was graded.
-        solved: whether rates count it as solved: a test of the user's own by its verdict.
+        reward: the reward, a finite number; None if the try was not graded.
+        solved: whether rates count it as solved; for a user's own test, its verdict.
         usage: what the agent used up.
     """
 
@@ -60,17 +60,17 @@ class Source:
 
     Args:
         path: the results file.
-        warn: called with one line if the file's last line is truncated; it is left out, then.
+        warn: called with one line if the file's last line is truncated; that line is left out.
 
     Attributes:
         path: the file.
         briefs: what is known of each try.
         environments: the names of their environments.
-        modified: when the file was last written to, in UTC.
+        modified: when the file was last modified, in UTC.
         digest: changes with the tries; 40 hexadecimal digits.
 
     Raises:
-        ConfigurationError: the file is not a results file, or holds no episode.
+        ConfigurationError: the file is not a results file, or has no episode.
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None] | None = None) -> None:
@@ -125,15 +125,15 @@ def _brief(record: EpisodeRecord, key: TryKey) -> Brief:
 
 
 class _Names:
-    """Gives each task a name that no other one has, also where upper and lower case are one.
+    """Gives each task a unique name, even if upper and lower case are not distinguished.
 
-    With several cells each of them has a name for the task.
+    With several cells, each of them has its own name for the task.
 
     Args:
         keys: the tries.
 
     Attributes:
-        cells: what each cell is called; nothing where there is one.
+        cells: the name of each cell; empty if there is only one.
     """
 
     def __init__(self, keys: Iterable[TryKey]) -> None:
@@ -154,7 +154,7 @@ class _Names:
             )
             name = whole if short.casefold() in self._taken else short
             while name.casefold() in self._taken:
-                self._counts[whole] += 1  # not from 2 on each time, which would take the square
+                self._counts[whole] += 1  # counting from 2 each time would take quadratic time
                 name = f"{whole}:{self._counts[whole] + 1}"
             self._taken.add(name.casefold())
             self._names[task, label] = name
@@ -162,6 +162,6 @@ class _Names:
 
 
 def _sanitize(text: str) -> str:
-    """Return a text without what a path or a terminal would take for something else."""
+    """Return a text without characters that are special in a path or on a terminal."""
     name = _UNUSUAL.sub("_", text.encode("ascii", "replace").decode("ascii"))[:_MAX_NAME_LENGTH]
     return name.strip(".- ") or "_"

@@ -1,10 +1,10 @@
 """A record as spans of OpenTelemetry: the rollout, its agent, its turns, their calls, the verifier.
 
-Names are those of OpenTelemetry's semantic conventions for generative AI and for tests; they are in
-development (https://github.com/open-telemetry/semantic-conventions-genai, read at 1.41 of its text
-in the main repository). What those have no name for begins with ``intercode.``. No text of a
-task, an agent or a model is in a span, unless contents are asked for. Pure: times are the
-record's, in seconds since the epoch, and nothing of OpenTelemetry is imported.
+Names are those of OpenTelemetry's semantic conventions for generative AI and for tests, which are
+in development (https://github.com/open-telemetry/semantic-conventions-genai, read at 1.41 of its
+text in the main repository). Names that these do not have begin with ``intercode.``. Spans contain
+no text of a task, an agent or a model, unless contents are requested. Pure: times are the record's,
+in seconds since the epoch, and nothing of OpenTelemetry is imported.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Span:
         start: when it began, in seconds since the epoch.
         end: when it ended.
         attributes: its attributes, by their names.
-        kind: ``client`` for a request to a model, ``internal`` for all else.
-        failed: it ended in an error.
+        kind: ``client`` for a request to a model, ``internal`` for everything else.
+        failed: whether it ended in an error.
         events: what happened in it.
         children: the spans below it.
     """
@@ -68,11 +68,11 @@ class Span:
 
 
 def spans_of(record: EpisodeRecord, *, content: bool = False) -> Span:
-    """Return the span of a rollout, with all below it.
+    """Return the span of a rollout, with all spans below it.
 
     Args:
         record: the record.
-        content: have also the task's text, actions and observations, and why it failed.
+        content: include the task's text, actions and observations, and why it failed.
     """
     began, seconds = record.phases.get("agent", (0.0, record.seconds))
     agent_start = began or time.time() - seconds
@@ -142,13 +142,13 @@ def _agent_span(record: EpisodeRecord, start: float, end: float, content: bool) 
         span.attributes["error.type"] = record.outcome
     instant, remaining, numbers = start, record.usage, set(range(len(record.model_calls)))
     for number, turn in enumerate(record.turns, 1):
-        # Of an agent in the sandbox, turns are read from its requests, and have no times.
+        # For an agent in the sandbox, turns are read from its requests, so they have no times.
         child = _turn_span(record, number, turn, min(instant, end), content)
         span.children.append(child)
         instant = child.end
         remaining = remaining.without(turn.usage)
         numbers -= set(turn.model_calls)
-    # What led to no turn: titles, summaries, and a last answer.
+    # Requests that led to no turn: titles, summaries, and a last answer.
     rest = [record.model_calls[number] for number in sorted(numbers)]
     span.children += _model_spans(record, rest, remaining, min(instant, end), end)
     return span
@@ -183,7 +183,7 @@ def _turn_span(record: EpisodeRecord, number: int, turn: Turn, start: float, con
 def _model_spans(
     record: EpisodeRecord, calls: Sequence[ModelCall], usage: Usage, start: float, end: float
 ) -> Iterator[Span]:
-    """Yield a span for each request whose tokens were kept, else one for all of a turn."""
+    """Yield a span for each request whose tokens were kept, or else one for the whole turn."""
     model = record.agent_arguments.get("model", "")
     for call in calls:
         attributes = _filled({"gen_ai.response.model": call.model})
@@ -251,12 +251,12 @@ def _verifier_span(
 
 
 def _filled(values: Mapping[str, Value]) -> dict[str, Value]:
-    """Return what is there, as texts that can be sent."""
+    """Return the non-empty values, with texts that can be sent."""
     return {name: clean(value) for name, value in values.items() if value}
 
 
 def _number(name: str, value: float) -> dict[str, Value]:
-    """Return an attribute, of a number that JSON can have."""
+    """Return an attribute with a number; none if JSON does not have the number."""
     return {name: float(value)} if math.isfinite(value) else {}
 
 

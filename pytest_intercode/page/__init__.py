@@ -1,7 +1,7 @@
 """The page: a run, or two runs side by side, as one HTML file that needs nothing else.
 
-Others call :func:`write`, and :func:`require` before a run. Needs the extra ``html``; imports it
-when a page is written.
+Other modules call :func:`write`, and :func:`require` before a run. It needs the extra ``html``, and
+imports it when a page is written.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["require", "write"]
 
 
 def require() -> None:
-    """See that the extra ``html`` is there, without importing it: before a run, not after it.
+    """Check that the extra ``html`` is installed, without importing it: before a run, not after.
 
     Raises:
-        ConfigurationError: it is not.
+        ConfigurationError: it is not installed.
     """
     if not has_extra("html"):
         raise ConfigurationError(need("html", "the page"))
@@ -49,15 +49,15 @@ def write(
 
     Args:
         run: a results file, or its records.
-        target: the HTML file; folders on the way to it are made.
-        title: what the page is called; None for the names of its runs.
+        target: the HTML file; missing folders above it are made.
+        title: the title of the page; None for the names of its runs.
         other: a second run, newer than the first, to be compared with it.
-        names: what the runs are called on the page, where their records do not say it.
-        baseline: the results file of an older run, instead of ``other``: the run is compared with
-            it. Of the older run the tasks that this one has are shown.
+        names: the names of the runs on the page, if their records do not have them.
+        baseline: instead of ``other``, the results file of an older run to compare the run with;
+            only those of its tasks are shown that the run has.
         notes: lines at the head of the page, such as the judgements of the gate.
-        conclusion: whether the run passed, for a page of one run; by default as its records say.
-        warn: called with one line if a file's last line is truncated; it is left out, then.
+        conclusion: whether the run passed, for a page of one run; by default, from its records.
+        warn: called with one line if a file's last line is truncated; that line is then left out.
             Without it, such a line is an error.
         option: the option that named the target, for messages.
 

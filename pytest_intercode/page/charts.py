@@ -1,4 +1,4 @@
-"""The charts of the page: the numbers, and where each line and bar of an SVG is.
+"""The charts of the page: the numbers, and the place of each line and bar in an SVG.
 
 The template draws them, and the style sheet colours them. Pure functions of a run's tries.
 """
@@ -33,13 +33,13 @@ __all__ = [
 
 # -- the numbers
 
-_MAX_TURNS = 30  # later ones are put together
+_MAX_TURNS = 30  # later turns are combined
 _MAX_WORDS = 10  # rows of the table of failing actions
 _MAX_WORD_LENGTH = 24  # characters
 
 
 class Bin(NamedTuple):
-    """One bar of a distribution: what it is called, and how many tries are in it."""
+    """One bar of a distribution: its name, and the number of tries in it."""
 
     name: str
     tries: int
@@ -50,9 +50,9 @@ class FailingAction(NamedTuple):
 
     Attributes:
         word: the word.
-        failed: actions that begin with it and did not execute.
-        uses: all actions that begin with it.
-        share: of all actions that did not execute, those.
+        failed: how many actions that begin with it did not execute.
+        uses: how many actions begin with it.
+        share: the share of ``failed`` in all actions that did not execute.
     """
 
     word: str
@@ -64,9 +64,8 @@ class FailingAction(NamedTuple):
 def solved_by_turn(tries: Iterable[EpisodeRecord]) -> list[float]:
     """Return the share of tries whose reward had reached 1 by each turn, the first turn first.
 
-    It is a figure of InterCode's paper. Where rewards were not given as feedback,
-    the state is graded once, so that the turn of the submission counts. Tries that were not
-    graded do not count.
+    It is a figure in InterCode's paper. If rewards were not given as feedback, the state is graded
+    once, so the turn of the submission counts. Tries that were not graded do not count.
     """
     graded = [record for record in tries if record.graded]
     solving_turns = Counter(_solving_turn(record) for record in graded if record.solved)
@@ -85,7 +84,7 @@ def _solving_turn(record: EpisodeRecord) -> int:
 
 
 def rewards(tries: Iterable[EpisodeRecord]) -> list[Bin]:
-    """Return how many graded tries earned how much; 0 and 1 are bins of their own."""
+    """Return how many graded tries earned how much; 0 and 1 have their own bins."""
     counts: Counter[str] = Counter()
     names = ["0", *(f"{tenth / 10:.1f}" for tenth in range(10)), "1"]
     names[1] = ">0"
@@ -138,7 +137,7 @@ def _first_word(action: str) -> str:
 
 WIDTH, HEIGHT = 440, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 12, 44
-_MAX_LABELS = 14  # of an axis, so that they do not overlap
+_MAX_LABELS = 14  # on an axis, so that they do not overlap
 
 
 class Tick(NamedTuple):
@@ -149,7 +148,7 @@ class Tick(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A bar: its place, the run that it is of, and what it says when it is pointed at."""
+    """A bar: its place, its run, and the text that is shown when it is pointed at."""
 
     x: float
     y: float
@@ -160,22 +159,22 @@ class Bar(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of steps: the run that it is of, and its points as SVG writes them."""
+    """A line of steps: its run, and its points as SVG writes them."""
 
     run: int
     points: str
 
 
 class Point(NamedTuple):
-    """A value with its interval: its place, the run that it is of, and what it says.
+    """A value with its interval: its place, its run, and its text.
 
     Attributes:
-        x: from the left.
-        y: of the value, from the top.
-        low: of the interval's lower end, from the top.
-        high: of its upper end.
-        run: the run.
-        says: what is shown when it is pointed at.
+        x: its position from the left.
+        y: the position of the value from the top.
+        low: the position of the interval's lower end from the top.
+        high: the position of the upper end from the top.
+        run: the number of the run.
+        says: the text that is shown when it is pointed at.
     """
 
     x: float
@@ -192,10 +191,10 @@ class Chart:
 
     Attributes:
         title: what it shows.
-        says: the same for those who do not see it, with what stands out.
-        note: what has to be known to read it.
-        x: the name of the axis from left to right.
-        y: the name of the axis upwards.
+        says: a sentence for those who do not see it, with what stands out.
+        note: what readers need to know about it.
+        x: the name of the horizontal axis.
+        y: the name of the vertical axis.
         head: the names of the table's columns.
         rows: the table's rows.
     """
@@ -224,9 +223,9 @@ def steps(title: str, note: str, names: Sequence[str], series: Sequence[Sequence
 
     Args:
         title: what is shown.
-        note: what has to be known of it.
-        names: the runs.
-        series: for each run the shares, in [0, 1], from the first turn on.
+        note: what readers need to know about it.
+        names: the names of the runs.
+        series: the shares of each run, in [0, 1], from the first turn on.
     """
     longest = max(map(len, series))
     ends = [
@@ -268,10 +267,10 @@ def bars(
 
     Args:
         title: what is shown.
-        note: what has to be known of it.
-        x: what the bars are of.
-        names: the runs.
-        series: for each run its bars; shares of the run are drawn, as runs differ in size.
+        note: what readers need to know about it.
+        x: the quantity that the bars are about.
+        names: the names of the runs.
+        series: the bars of each run; shares of the run are drawn, as runs differ in size.
     """
     labels = _merge_labels([[bar.name for bar in bins] for bins in series])
     counts = [{bar.name: bar.tries for bar in bins} for bins in series]
@@ -315,12 +314,12 @@ def _run_suffix(name: str) -> str:
 
 
 def y_of(chart: Chart, share: float) -> float:
-    """Return where a share of a chart's height is, from the top."""
+    """Return the position of a share of a chart's height, from the top."""
     return chart.bottom - share * (chart.bottom - chart.top)
 
 
 def x_ticks(chart: Chart, labels: Sequence[str]) -> list[Tick]:
-    """Return the marks of an axis of equal parts; of many, only some have room."""
+    """Return the marks of an axis with equal parts; only some of them if there are many."""
     slot = (chart.right - chart.left) / max(len(labels), 1)
     every = math.ceil(len(labels) / _MAX_LABELS) or 1
     return [
@@ -331,7 +330,7 @@ def x_ticks(chart: Chart, labels: Sequence[str]) -> list[Tick]:
 
 
 def _axis_limit(share: float) -> float:
-    """Return the next share that an axis can be divided into four by."""
+    """Return the next share at which an axis can end so that it divides well into four."""
     return next((limit for limit in (0.1, 0.2, 0.4, 0.6, 0.8) if share <= limit), 1.0)
 
 
@@ -340,7 +339,7 @@ def _percent(share: float) -> str:
 
 
 def _merge_labels(lists: Sequence[Sequence[str]]) -> list[str]:
-    """Return the labels of all lists in order; lists differ at their beginning or at their end."""
+    """Return the labels of all lists in order; lists may differ at their beginning or end."""
     merged = max(map(list, lists), key=len)
     for labels in lists:
         merged[:0] = [label for label in labels[:1] if label not in merged]

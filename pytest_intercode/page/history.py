@@ -25,13 +25,13 @@ from pytest_intercode.system.files import write_file
 
 __all__ = ["over_time", "write_history"]
 
-_MAX_COLOURS = 6  # series that are in the charts; the style sheet has a colour for each
+_MAX_COLOURS = 6  # series in the charts; the style sheet has a colour for each
 _LEFT = 58  # for texts such as 0.00025
 _STEPS = (1, 2, 4, 8, 10)  # ends of an axis, times a power of ten
 
 
 class _Quantity(NamedTuple):
-    """What a chart shows of each run, as a value with its interval."""
+    """What a chart shows about each run, as a value with its interval."""
 
     title: str
     value_of: Callable[[Numbers], Mean | None]
@@ -64,8 +64,8 @@ def write_history(
     Args:
         path: the HTML file.
         all_series: the runs of each agent and treatment.
-        leaderboard: the leaderboard, if it is asked for.
-        notes: lines for its head.
+        leaderboard: the leaderboard, if it was requested.
+        notes: lines for the head of the page.
 
     Raises:
         ConfigurationError: the extra ``html`` is missing, or the file cannot be written.
@@ -107,7 +107,7 @@ def _render(
 
 
 def over_time(all_series: Sequence[Series]) -> list[Chart]:
-    """Return a chart of each quantity that a run has; runs are at equal distances, by their date.
+    """Return a chart for each quantity that a run has; runs are equally spaced, by their date.
 
     Args:
         all_series: the runs of each agent and treatment.
@@ -151,7 +151,7 @@ def _draw(quantity: _Quantity, all_series: Sequence[Series]) -> Chart:
         Tick(y_of(chart, part / 4), quantity.format_tick(limit * part / 4)) for part in range(5)
     ]
     slot = (chart.right - chart.left) / max(len(runs), 1)
-    # Intervals of several series are next to each other.
+    # Intervals of several series are drawn next to each other.
     shift = min(8.0, slot / (len(all_series) + 1))
     for number, (series, means) in enumerate(zip(all_series, values, strict=True)):
         points = []
@@ -174,7 +174,7 @@ def _draw(quantity: _Quantity, all_series: Sequence[Series]) -> Chart:
 def _describe(
     quantity: _Quantity, all_series: Sequence[Series], values: Sequence[dict[str, Mean]]
 ) -> str:
-    """Return a chart in a sentence: the first and the last value of each series."""
+    """Return a sentence about a chart: the first and the last value of each series."""
     parts = []
     for series, means in zip(all_series, values, strict=True):
         if means:
@@ -192,7 +192,7 @@ def _with_interval(quantity: _Quantity, mean: Mean | None) -> str:
 
 
 def _axis_limit(highest: float) -> float:
-    """Return the next value that an axis can end at and be divided into four by."""
+    """Return the next value at which an axis can end so that it divides well into four."""
     if highest <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(highest))

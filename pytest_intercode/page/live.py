@@ -1,8 +1,8 @@
-"""The page of ``pytest-intercode top``: one document, and what it is told each second.
+"""The page of ``pytest-intercode top``: one document, and the data that it gets each second.
 
-The document has no text of a run in it. What runs do comes as JSON, each text of it escaped and on
-one line, and its script makes text nodes of that. It may run its own script alone, ask nobody but
-the server that it is from, and be in no frame.
+The document contains no text of a run. The status of runs arrives as JSON, with each text escaped
+and on one line, and the script turns it into text nodes. The document may run only its own script,
+may send requests only to its own server, and may not be in a frame.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LiveDocument(NamedTuple):
     """The document.
 
     Attributes:
-        html: it.
+        html: its HTML.
         policy: its content security policy, for the header of that name.
     """
 
@@ -44,7 +44,7 @@ def live_document() -> LiveDocument:
         f"style-src '{policy_hash(style)}'",
         f"script-src '{policy_hash(script)}'",
         "connect-src 'self'",
-        "img-src data:",  # its icon, which is empty; without one, browsers ask for it
+        "img-src data:",  # the icon, which is empty; without one, browsers request it
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
@@ -58,7 +58,7 @@ def describe_runs(runs: Sequence[RunStatus], notes: Sequence[str] = ()) -> dict[
 
     Args:
         runs: the runs.
-        notes: lines on what could not be asked.
+        notes: lines about runs that could not be asked.
     """
     return {
         "title": _title(runs),
@@ -95,7 +95,7 @@ def _describe_run(run: RunStatus) -> dict[str, Any]:
 
 
 def _measures(run: RunStatus) -> dict[str, str]:
-    """Return what is known of a run, by its name."""
+    """Return the known measures of a run, by name."""
     measures = {
         "Under way": str(len(run.episodes)),
         "Done": _progress(run),
@@ -127,6 +127,6 @@ def _describe_episode(episode: EpisodeStatus) -> dict[str, str]:
         "worker": episode.worker,
         "action": episode.describe_action(),
     }
-    # Its name comes back as it is where the episode is to be stopped, and is not shown.
+    # The name is not shown; the page sends it back unchanged to stop the episode.
     names = {"key": f"{episode.worker} {episode.item}", "name": episode.item}
     return {**{name: one_line(text) for name, text in texts.items()}, **names}

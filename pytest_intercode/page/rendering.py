@@ -1,9 +1,9 @@
 """The page's HTML: templates of this folder, filled with runs.
 
-All text of the runs is untrusted. What the template prints is escaped, and control characters and
-marks that turn the direction of writing are shown as escapes; what scripts show is packed by
-:mod:`pytest_intercode.page.trajectories`. The page may load nothing and may run its own script
-alone, which its content security policy knows by its hash.
+All text of the runs is untrusted. The template's output is escaped, and control characters and
+marks that change the direction of writing are shown as escapes; the data for scripts is packed by
+:mod:`pytest_intercode.page.trajectories`. The content security policy allows the page to load
+nothing, and to run only its own script, which it identifies by a hash.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from pytest_intercode.results.summary import Summary, summarise
 __all__ = ["render"]
 
 _SCRIPTS = ("text.js", "packed.js", "state.js", "tasks.js", "trajectory.js", "start.js")
-_MAX_COLOURS = 6  # cells that charts show each by itself; the style sheet has a colour for each
-_MAX_LISTED = 24  # tasks that are solved less often, or more often, by name
+_MAX_COLOURS = 6  # cells that charts show separately; the style sheet has a colour for each
+_MAX_LISTED = 24  # named tasks that are solved less often, or more often
 _LESS: tuple[Kind, ...] = ("regressed", "failed now", "less often")
 _MORE: tuple[Kind, ...] = ("improved", "solved now", "more often")
 
@@ -67,9 +67,9 @@ def render(
 
     Args:
         runs: the runs, the older one first.
-        title: what the page is called.
+        title: the title of the page.
         notes: lines for its head.
-        conclusion: whether a single run passed; by default as its records say.
+        conclusion: whether a single run passed; by default, from its records.
     """
     from markupsafe import Markup
 
@@ -111,7 +111,7 @@ def render(
 
 
 def _charted(runs: Sequence[Run]) -> tuple[Sequence[Run], list[str]]:
-    """Return what has a colour of its own in charts, and what it is called there."""
+    """Return the runs that have their own colour in charts, and their names there."""
     if len(runs) == 2:
         return runs, [run.name for run in runs]
     tries_by_cell = by_cell(runs[0].tries)
@@ -122,7 +122,7 @@ def _charted(runs: Sequence[Run]) -> tuple[Sequence[Run], list[str]]:
 
 
 def _cells(run: Run) -> dict[str, Any] | None:
-    """Return the cells of a run, their groups and their differences; None where it has one."""
+    """Return the cells of a run, their groups and their differences; None if it has one cell."""
     tries_by_cell = by_cell(run.tries)
     if len(tries_by_cell) < 2:
         return None
@@ -146,7 +146,7 @@ def _cells(run: Run) -> dict[str, Any] | None:
 
 
 def _failures(run: Run) -> dict[str, Any]:
-    """Return the tasks of a run that were not solved, the first of them, and their outcomes."""
+    """Return the number of a run's unsolved tasks, the first of them, and their outcomes."""
     unsolved = failures(run)
     outcomes = dict.fromkeys(outcome for failure in unsolved for outcome in failure.outcomes)
     return {
@@ -159,7 +159,7 @@ def _failures(run: Run) -> dict[str, Any]:
 def _rates(
     run: Run, grouping: Literal["env", "hardness"]
 ) -> list[tuple[str, list[Summary | None]]]:
-    """Return for each group of a run its statistics in each cell, None where a cell has none."""
+    """Return the statistics of each group of a run in each cell; None if the cell has none."""
     cell_runs = [replace(run, tries=tries) for tries in by_cell(run.tries).values()]
     summaries: dict[str, list[Summary | None]] = {}
     for group in groups_of(cell_runs, grouping):
@@ -196,7 +196,7 @@ def _comparison(before: Run, after: Run, all_changes: Sequence[Change]) -> dict[
 
 
 def _verdict(before: Run, after: Run) -> dict[str, Any]:
-    """Return the verdict's kind and sentence, and where there are several cells, that on each."""
+    """Return the verdict's kind and sentence, and for several cells, the verdict on each."""
     pairs = pair_runs(before, after)
     if len(pairs) < 2:
         result = verdict(before, after)

@@ -1,6 +1,6 @@
-"""A run as the page shows it, or two of them: tries, facts, numbers and changes, in words.
+"""A run, or two runs, as the page shows them: tries, facts, numbers and changes, in words.
 
-The statistics are those of ``results/`` and ``statistics/``; here they are put into words.
+The statistics come from ``results/`` and ``statistics/``; this module puts them into words.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ __all__ = [
     "verdict",
 ]
 
-_MAX_NAMED = 4  # values of one fact that are named; more are counted
-_MAX_REASON = 160  # characters of why a task was not solved
-_MAX_KS = 5  # numbers of tries of which pass@k is shown for each
+_MAX_NAMED = 4  # values of one fact that are named; further ones are counted
+_MAX_REASON = 160  # characters of the reason why a task was not solved
+_MAX_KS = 5  # values of k up to which pass@k is shown for each
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,10 @@ class Run:
     """One run.
 
     Attributes:
-        name: what it is called next to another one.
-        date: when it ended, for people; empty where that is not known.
+        name: its name, next to another run.
+        date: when it ended, for people; empty if that is not known.
         tries: the tries that count, in the order of their items.
-        rerun_count: how many records do not count, as their try was run again.
+        rerun_count: how many records do not count because their try was run again.
     """
 
     name: str
@@ -94,11 +94,11 @@ class Run:
 
         Args:
             source: a results file, or its records.
-            name: what the run is called, where its records do not say it.
+            name: the name of the run, if its records do not have one.
             warn: called with one line if the file's last line is truncated.
 
         Raises:
-            ConfigurationError: the file is wrong, or there is no episode in it.
+            ConfigurationError: the file is wrong, or has no episode.
         """
         date = datetime.now()
         source_name = "the run"
@@ -119,7 +119,7 @@ class Run:
         return cls(name, f"{date:%Y-%m-%d %H:%M}", tries, len(records) - len(tries))
 
     def limited_to(self, other: Run) -> Run:
-        """Return the run without tasks and cells that another run lacks, in that one's order."""
+        """Return the run without tasks and cells that another run lacks, in the other's order."""
         places = {key: place for place, key in enumerate(other.tasks())}
         sides = pair_tries(self.tries, other.tries).values()
         common = [record for tries, other_tries in sides if other_tries for record in tries]
@@ -136,7 +136,7 @@ class Run:
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
-    """Return what the head of the page says of a run, as pairs of a name and a value."""
+    """Return the facts about a run for the head of the page, as pairs of a name and a value."""
     tries = run.tries
     arguments = (pair for record in tries for pair in record.agent_arguments.items())
     pairs = [
@@ -172,7 +172,7 @@ def _graded_often(record: EpisodeRecord) -> bool:
 
 
 class Measure(NamedTuple):
-    """A number of a run: its name, its value as text, what belongs to it, and whether it leads."""
+    """A number of a run: its name, its value as text, a note, and whether it is a main number."""
 
     name: str
     value: str
@@ -181,7 +181,7 @@ class Measure(NamedTuple):
 
 
 class OutcomeShare(NamedTuple):
-    """One outcome of a run: how many tries had it, and what share that is, in percent."""
+    """One outcome of a run: how many tries had it, and their share in percent."""
 
     outcome: str
     tries: int
@@ -243,7 +243,7 @@ def measures(summary: Summary) -> list[Measure]:
 
 
 def outcomes(run: Run) -> list[OutcomeShare]:
-    """Return how often each outcome was; those that were not are left out."""
+    """Return how often each outcome occurred, without those that did not."""
     counts = Counter(record.outcome for record in run.tries)
     total = sum(counts.values())
     return [
@@ -292,10 +292,10 @@ class Failure(NamedTuple):
 
     Attributes:
         key: the task.
-        cell: the agent and the treatment; None where the run has one cell.
+        cell: the agent and the treatment; None if the run has one cell.
         share: how many of its tries were solved.
-        outcomes: of the tries that were not, each outcome once.
-        reason: why the last one of them was not.
+        outcomes: the outcomes of the unsolved tries, each once.
+        reason: why the last unsolved try was not solved.
     """
 
     key: TaskKey
@@ -361,17 +361,17 @@ _OTHERS: Mapping[comparison.Kind, Kind] = {
 
 
 class Change(NamedTuple):
-    """What became of a task.
+    """How a task changed.
 
     Attributes:
         key: the task.
-        kind: ``regressed`` and ``improved`` where chance is excluded; ``less often`` and ``more
-            often`` where it is not; ``failed now`` and ``solved now`` of single tries, of which
+        kind: ``regressed`` and ``improved`` if chance is excluded; ``less often`` and ``more
+            often`` if it is not; ``failed now`` and ``solved now`` for single tries, about which
             statistics say nothing.
         words: the same as a phrase.
         before: how many of the older run's tries were solved.
-        after: the same of the newer run.
-        cell: the agent and the treatment; None where each run has one cell.
+        after: the same for the newer run.
+        cell: the agent and the treatment; None if each run has one cell.
     """
 
     key: TaskKey
@@ -383,10 +383,10 @@ class Change(NamedTuple):
 
 
 class CellRuns(NamedTuple):
-    """Two runs, limited to a cell; the run that does not have it is without tries.
+    """Two runs, limited to a cell; a run that does not have the cell has no tries.
 
     Attributes:
-        cell: the cell; None where each run has one cell.
+        cell: the cell; None if each run has one cell.
         runs: the older run and the newer.
     """
 
@@ -407,7 +407,7 @@ def pair_runs(before: Run, after: Run) -> list[CellRuns]:
 
 
 def changes(before: Run, after: Run) -> list[Change]:
-    """Return what became of every task of either run, by cell and in the order of the runs."""
+    """Return how every task of either run changed, by cell and in the order of the runs."""
     return [
         Change(change.key, *_in_words(change), change.before, change.after, cell)
         for cell, (old, new) in pair_runs(before, after)
@@ -443,7 +443,7 @@ def verdict(before: Run, after: Run) -> Verdict | None:
 
 
 def cell_verdicts(before: Run, after: Run) -> dict[Cell, Verdict]:
-    """Return the verdict on each of several cells that has a common task, by Holm's correction."""
+    """Return the verdict on each of several cells with a common task, with Holm's correction."""
     pairs = pair_runs(before, after)
     verdicts = paired_tests([(solved(old.tries), solved(new.tries)) for _, (old, new) in pairs])
     return {

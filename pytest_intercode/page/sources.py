@@ -1,4 +1,4 @@
-"""The files of this folder that pages are made of: templates, styles and scripts."""
+"""The files of this folder from which pages are made: templates, styles and scripts."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def join_styles(*names: str) -> str:
 
 
 def join_scripts(*names: str) -> str:
-    """Return scripts as one, whose names are seen by each other and by nothing else."""
+    """Return scripts as one script, whose names are visible only to each other."""
     script = "\n".join(map(read_source, names))
     return f'"use strict";\n(() => {{\n{script}\n}})();\n'
 
 
 def policy_hash(text: str) -> str:
-    """Return a text's hash as content security policies write it."""
+    """Return a text's hash in the form of content security policies."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode()
 
 
 def template_environment() -> jinja2.Environment:
-    """Return what makes pages of templates; every text in them is escaped."""
+    """Return the environment that renders templates and escapes every text in them."""
     import jinja2
 
     def escape(value: Any) -> Any:
-        # Markup is our own style and script; every other text may be an agent's, a key's too.
+        # Only our own style and script are markup; any other text, even a key, may be an agent's.
         return value if hasattr(value, "__html__") else escape_for_terminal(str(value))
 
     environment = jinja2.Environment(

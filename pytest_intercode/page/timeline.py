@@ -1,6 +1,6 @@
 """What ran where: a line for each machine of a run, when each episode ran, how long phases took.
 
-Times are those of the records' phases, each by the clock of its machine. Pure functions of a run's
+Times come from the records' phases, each by the clock of its machine. Pure functions of a run's
 tries; the template draws what they return.
 """
 
@@ -22,19 +22,19 @@ from pytest_intercode.core.text import pluralize
 __all__ = ["WIDTH", "Band", "Bar", "Stroke", "Tick", "Timeline", "timeline"]
 
 WIDTH = 1000
-"""Units from the left end to the right one."""
+"""Units from the left end to the right end."""
 
 _HERE = "this machine"
 _LOST = lost_on("", "").partition(":")[0]
-_MAX_BARS = 500  # that say each what they are; above it they are drawn together
+_MAX_BARS = 500  # bars with a text each; more are drawn together
 _GRADING = frozenset(("carry", "tests", "gold"))
 _MIN_PAUSE = 60.0  # seconds without any episode that may be left out
-_MIN_PAUSE_SHARE = 0.05  # of the time in which episodes ran, which a pause is longer than
+_MIN_PAUSE_SHARE = 0.05  # of the time in which episodes ran; only longer pauses are left out
 _LANE = 12.0  # units of height, at most
-_BANDS = 640.0  # units of height of all bands, about
+_BANDS = 640.0  # units of height of all bands, approximately
 _LABEL = 20.0  # units of height above a band
 _AXIS = 24.0
-_MAX_TIME = 1e11  # seconds since the epoch; what is later is not a time
+_MAX_TIME = 1e11  # seconds since the epoch; later values are not times
 _STEPS = (
     *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30),
     *(60 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
@@ -44,7 +44,7 @@ _MAX_TICKS = 8
 
 
 class Bar(NamedTuple):
-    """A part of an episode: its place, what it is (a class of the style), and what it says."""
+    """A part of an episode: its place, its kind (a class of the style), and its text."""
 
     x: float
     y: float
@@ -55,7 +55,7 @@ class Bar(NamedTuple):
 
 
 class Stroke(NamedTuple):
-    """All bars of a kind: horizontal lines, as SVG writes them, and how thick they are."""
+    """All bars of a kind: horizontal lines, as an SVG path, and their thickness."""
 
     kind: str
     path: str
@@ -63,7 +63,7 @@ class Stroke(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """A mark of the axis: its position in percent, its text, and how it is aligned."""
+    """A mark of the axis: its position in percent, its text, and its alignment."""
 
     position: float
     text: str
@@ -87,12 +87,12 @@ class Timeline:
     """What ran where in a run.
 
     Attributes:
-        says: it in words, for those who do not see it.
-        notes: what has to be known to read it.
+        says: the timeline in words, for those who do not see it.
+        notes: what readers need to know about it.
         head: the names of the table's columns.
-        rows: a line for each machine.
-        phase_head: the names of the columns of another table.
-        phase_rows: a line for each phase there.
+        rows: a row for each machine.
+        phase_head: the names of the columns of the table of phases.
+        phase_rows: a row for each phase.
         bands: a part of the drawing for each machine.
         ticks: the marks of the axis.
         pauses: where time was left out, in percent.
@@ -117,8 +117,8 @@ class _Span:
 
     record: EpisodeRecord
     begin: float
-    ran: float  # its preparation was over
-    graded: float  # that is, if all of its grading was at the end
+    ran: float  # when its preparation was over
+    graded: float  # when its grading began, if all of it was at the end
     end: float
     seconds: Mapping[str, float]  # by phase
     lane: int = 0
@@ -126,11 +126,11 @@ class _Span:
 
 @dataclass
 class _Axis:
-    """Time without pauses: when each stretch in which something ran began, and what is before."""
+    """Time without pauses: the beginnings and lengths of the stretches in which something ran."""
 
     begins: list[float] = field(default_factory=list)
     lengths: list[float] = field(default_factory=list)
-    pauses: list[float] = field(default_factory=list)  # seconds of those that were left out
+    pauses: list[float] = field(default_factory=list)  # seconds of the pauses that are left out
 
     def __post_init__(self) -> None:
         self.offsets = [0.0, *accumulate(self.lengths)]
@@ -146,7 +146,7 @@ class _Axis:
 
 
 def timeline(tries: Iterable[EpisodeRecord]) -> Timeline | None:
-    """Return what ran where, or None where no record says when it ran.
+    """Return what ran where, or None if no record has times.
 
     Args:
         tries: the tries of a run.
@@ -156,7 +156,7 @@ def timeline(tries: Iterable[EpisodeRecord]) -> Timeline | None:
         by_host[record.host].append(record)
     faults = _faults(record for records in by_host.values() for record in records)
     for host in faults:
-        by_host[host]  # an empty list, as all that ran there may have been lost
+        by_host[host]  # makes an empty list, as all episodes of the machine may have been lost
     spans = {
         host: [s for s in map(_span, records) if s is not None] for host, records in by_host.items()
     }
@@ -219,9 +219,9 @@ def _span(record: EpisodeRecord) -> _Span | None:
     if not phases:
         return None
     began = min(begin for begin, _ in phases.values())
-    ran, _ = phases.get("agent") or phases.get("run") or (began, began)  # the name of old files
-    # A phase has the time of all of its parts, so what follows on preparation is as long as they
-    # are together.
+    ran, _ = phases.get("agent") or phases.get("run") or (began, began)  # "run" in old files
+    # A phase has the time of all its parts, so what follows the preparation is as long as all of
+    # the later phases together.
     later = {name: end - begin for name, (begin, end) in phases.items() if begin >= ran}
     finish = max(ran + sum(later.values()), *(end for _, end in phases.values()))
     graded = finish - sum(seconds for name, seconds in later.items() if name in _GRADING)
@@ -230,13 +230,13 @@ def _span(record: EpisodeRecord) -> _Span | None:
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
-    """Return names of phases in the order in which they come; those of old files are last."""
+    """Return names of phases in their usual order; those of old files come last."""
     places: dict[str, int] = {name: position for position, name in enumerate(PHASES)}
     return sorted(names, key=lambda name: (places.get(name, len(places)), name))
 
 
 def _phase_rows(spans: Sequence[_Span]) -> list[list[str]]:
-    """Return how long each phase took: in all, its share, the mean over all episodes, the most."""
+    """Return how long each phase took: in all, its share, the mean over episodes, the longest."""
     total = sum(sum(span.seconds.values()) for span in spans)
     rows = []
     for name in _in_order({name for span in spans for name in span.seconds}):
@@ -249,7 +249,7 @@ def _phase_rows(spans: Sequence[_Span]) -> list[list[str]]:
 
 
 def _axis(spans: Iterable[_Span]) -> _Axis:
-    """Put the stretches in which something ran one after the other."""
+    """Return the axis, with the stretches in which something ran one after the other."""
     stretches: list[list[float]] = []
     for span in sorted(spans, key=lambda span: span.begin):
         if stretches and span.begin <= stretches[-1][1]:
@@ -270,7 +270,7 @@ def _axis(spans: Iterable[_Span]) -> _Axis:
 
 
 def _lanes(spans: list[_Span]) -> int:
-    """Give each episode a lane of its own while it runs; return how many there are."""
+    """Give each episode its own lane while it runs; return the number of lanes."""
     free: list[int] = []
     running: list[tuple[float, int]] = []
     count = 0

@@ -1,8 +1,8 @@
-"""What the page's script reads: the index of tasks, and the trajectories, packed in blocks.
+"""The data for the page's script: the index of tasks, and the trajectories, packed in blocks.
 
-Both are JSON with gzip and as base64; the page opens a block when one of its episodes is looked at.
-What is packed can neither end the script element that holds it nor be run: it is letters, digits
-and three signs.
+Both are JSON, packed with gzip and encoded as base64; the page unpacks a block when the reader
+opens one of its episodes. Packed data can neither end its script element nor be run, as it consists
+of letters, digits and three signs.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from pytest_intercode.results.recorded import is_ours
 
 __all__ = ["Blocks", "Place", "end_state_sections", "episode", "index_of", "packed"]
 
-_BLOCK_SIZE = 192 * 1024  # characters of JSON, from which on a block is full
-_MAX_QUERY = 1000  # characters in the index; the trajectory has all
+_BLOCK_SIZE = 192 * 1024  # characters of JSON from which a block is full
+_MAX_QUERY = 1000  # characters in the index; the trajectory has the whole query
 _MAX_REASON = 200  # characters
 
 
@@ -38,7 +38,7 @@ _MAX_REASON = 200  # characters
 
 
 class _Names:
-    """Numbers names in the order in which they come."""
+    """Numbers names in the order in which they first occur."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.numbers = {name: number for number, name in enumerate(names)}
@@ -48,22 +48,22 @@ class _Names:
 
 
 def index_of(runs: Sequence[Run], changes: Sequence[Change], blocks: Blocks) -> dict[str, Any]:
-    """Return the index, having put every trajectory into ``blocks``.
+    """Return the index, and put every trajectory into ``blocks``.
 
-    Each task is ``[id, env, suite, hardness, [tag...], query, [try...] of each run...]`` and, where
-    there are two runs, its change and that in words; each try is ``[number, outcome, reward, turns,
-    seconds, reason, block, index, passed]``, where ``passed`` is the verdict of a test of the
-    user's own and None elsewhere. Envs, suites, hardness, tags, outcomes, reasons and changes are
-    numbers into the lists of their names.
+    Each task is ``[id, env, suite, hardness, [tag...], query, [try...] of each run...]`` and, for
+    two runs, its change, as a number and in words. Each try is ``[number, outcome, reward, turns,
+    seconds, reason, block, index, passed]``, where ``passed`` is the verdict of a user's own test,
+    and None otherwise. Envs, suites, hardness, tags, outcomes, reasons and changes are indices into
+    the lists of their names.
 
-    With several cells, ``cells`` are ``[agent, treatment, label]``. Of one run a number into them
-    is behind the values of each try. Of two runs each cell has tasks of its own, and the number is
-    the last of a task's values.
+    With several cells, ``cells`` are ``[agent, treatment, label]``. For one run, an index into them
+    follows the values of each try. For two runs, each cell has its own tasks, and the index is the
+    last of a task's values.
 
     Args:
         runs: the runs.
-        changes: what became of each task, where there are two.
-        blocks: take the trajectories.
+        changes: how each task changed, for two runs.
+        blocks: takes the trajectories.
     """
     outcomes, reasons, envs, suites, hardness, tags = (
         _Names(OUTCOMES),
@@ -148,12 +148,12 @@ def _try(
 
 # -- a trajectory
 
-_MAX_CALLS = 200  # that the page shows of an episode
-_MAX_CALL = 500  # characters of one
+_MAX_CALLS = 200  # of an episode that the page shows
+_MAX_CALL = 500  # characters of a call
 
 
 def episode(record: EpisodeRecord) -> dict[str, Any]:
-    """Return what the page shows of an episode; what is empty is left out."""
+    """Return what the page shows of an episode, without empty values."""
     last = len(record.turns) - 1
     dialogue = group_by_turn(record.dialogue, len(record.turns))
     return _filled(
@@ -208,17 +208,17 @@ def _phases(record: EpisodeRecord) -> list[list[Any]]:
 
 
 def _exchanges(exchanges: Sequence[Exchange]) -> list[list[Any]]:
-    """Return what the agent said and what the user said, and whether that ended it."""
+    """Return what the agent and the user said, and whether that ended the episode."""
     return [[exchange.message, exchange.reply, exchange.is_last] for exchange in exchanges]
 
 
 def _turn(turn: Turn, exchanges: Sequence[Exchange], graded: bool) -> dict[str, Any]:
-    """Return what the page shows of a turn; no reward where the state was not graded.
+    """Return what the page shows of a turn, without a reward if its state was not graded.
 
     Args:
         turn: the turn.
         exchanges: what agent and user said after it.
-        graded: whether its state was.
+        graded: whether its state was graded.
     """
     timed = turn.seconds or turn.agent_seconds
     return _filled(
@@ -241,7 +241,7 @@ def _turn(turn: Turn, exchanges: Sequence[Exchange], graded: bool) -> dict[str, 
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
-    """Return what was used up, without what was not counted."""
+    """Return the usage, without the parts that were not counted."""
     return {name: value for name, value in asdict(usage).items() if value}
 
 
@@ -255,8 +255,8 @@ def _filled(values: dict[str, Any]) -> dict[str, Any]:
 def end_state_sections(record: EpisodeRecord) -> list[Section]:
     """Return an episode's end state next to gold's, as sections of lines; none without a record.
 
-    The kind of the environment says how; what is not as expected, such as another version's, is
-    shown as it is.
+    The environment's kind makes the sections; a state of another form, such as that of another
+    version, is shown as it is.
     """
     state = record.state
     if not state:
@@ -284,14 +284,14 @@ def _judge_sections(record: EpisodeRecord) -> list[Section]:
 
 
 class Place(NamedTuple):
-    """Where an episode lies: the number of its block, and its number there."""
+    """Where an episode is: the number of its block, and its position there."""
 
     block: int
     position: int
 
 
 class Blocks:
-    """Collects episodes into blocks; ``texts`` holds those that are full, after :meth:`close`."""
+    """Collects episodes into blocks; ``texts`` has the full ones, and after :meth:`close` all."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -299,7 +299,7 @@ class Blocks:
         self._size = 0
 
     def add(self, episode: dict[str, Any]) -> Place:
-        """Add an episode and say where it will be."""
+        """Add an episode and return where it will be."""
         place = Place(len(self.texts), len(self._open))
         text = _json(episode)
         self._open.append(text)
@@ -309,14 +309,14 @@ class Blocks:
         return place
 
     def close(self) -> None:
-        """Pack what is not packed yet."""
+        """Pack the episodes that are not packed yet."""
         if self._open:
             self.texts.append(_pack(f"[{','.join(self._open)}]"))
         self._open, self._size = [], 0
 
 
 def packed(value: Any) -> str:
-    """Return a value as the page reads it."""
+    """Return a value in the packed form that the page reads."""
     return _pack(_json(value))
 
 
@@ -339,5 +339,5 @@ def _finite(value: Any) -> Any:
 
 
 def _pack(text: str) -> str:
-    # Without the time, so that the same run gives the same page.
+    # Without a time, so that the same run gives the same page.
     return base64.b64encode(gzip.compress(text.encode("ascii"), 6, mtime=0)).decode("ascii")
