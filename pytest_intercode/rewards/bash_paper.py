@@ -1,8 +1,8 @@
 """InterCode's reward for bash, bit for bit (paper, section 3.2; code of release 1.0.2).
 
-``0.01 + P1 + P2 + P3``: how many paths changed on one side only, whether what changed on both is
-equal, and how similar the outputs are. Its defects are part of the ``paper`` profile; published
-numbers cannot be had without them.
+``0.01 + P1 + P2 + P3``: P1 falls with each path that changed on one side only, P2 compares the
+paths that both sides created, and P3 is the similarity of the outputs. Its defects are part of the
+``paper`` profile: published numbers cannot be reproduced without them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = [
     "tfidf_similarity",
 ]
 
-_MAX_RECORDED_PATHS = 5000  # of both sides; of more, as many as the reward needs
-_MAX_UNSHARED_PATHS = 10  # of one side; from there on that part of the reward is 0.00
-_MAX_SUM_LENGTH = 200  # characters; a digest is recorded for longer ones
+_MAX_RECORDED_PATHS = 5000  # of both sides; above it, only those that the reward needs
+_MAX_UNSHARED_PATHS = 10  # of one side; with that many, file_diff is 0.00
+_MAX_SUM_LENGTH = 200  # characters; longer sums are recorded as digests
 
 _WEIGHT = 0.33
 _CREATED = ("??", "A", "C")
@@ -96,7 +96,7 @@ def tfidf_similarity(first: str, second: str) -> float | None:
     compares the two; this one needs no numpy, and takes a thousandth of the time to import.
 
     Returns:
-        A number in [0, 1]; None when neither text holds a word, where no vectors can be made.
+        A number in [0, 1]; None if neither text has a word, so that there are no vectors.
     """
     counts = [Counter(_WORD.findall(text.lower())) for text in (first, second)]
     words = set(counts[0]) | set(counts[1])
@@ -118,9 +118,9 @@ def tfidf_similarity(first: str, second: str) -> float | None:
 
 
 def bash_paper_state(agent: PaperState, gold: PaperState) -> dict[str, Any]:
-    """Return both sides as builtins; where very many paths changed, as many as the reward needs.
+    """Return both sides as builtins; of very many paths, only those that the reward needs.
 
-    ``cut`` says that not even those are all there, so that it cannot be given again.
+    ``cut`` is true if even those are incomplete, so that the reward cannot be computed again.
     """
     agent_pairs, gold_pairs = set(agent.status), set(gold.status)
     many = len(agent_pairs | gold_pairs) > _MAX_RECORDED_PATHS

@@ -1,14 +1,14 @@
-"""The strict reward for bash: the output and the effects on the file system are gold's, or not.
+"""The strict reward for bash: whether the output and the effects on the file system are gold's.
 
 Two sandboxes start equal; the agent acts in one and gold in the other. An *effect* is a path whose
-entry (type, mode, owner, content or link target) differs at the end from what it was at the start,
-in at least one of the two. Times are never compared.
+entry (type, mode, owner, content or link target) differs between start and end in at least one of
+them. Times are never compared.
 
 The value is 1.0 only when the outputs are equal, where they count, and every effect is the same on
-both sides. Else it is the mean of the parts that count, below 1:
+both sides. Otherwise it is the mean of the parts that count, below 1:
 
-* ``files``: effects that are the same on both sides, as a share of all effects;
-* ``output``: lines that both outputs hold, as a share of all lines of either (as multisets).
+* ``files``: the share of effects that are the same on both sides;
+* ``output``: the share of lines that both outputs have, of the lines of either (as multisets).
 
 An agent that does nothing shares no effect and no line with gold, and so gets 0
 wherever gold prints or changes something.
@@ -47,8 +47,8 @@ __all__ = [
     "ungradable_state",
 ]
 
-_MAX_RECORDED_PATHS = 2000  # of more, only how many count is recorded
-_MAX_RECORDED_NAMES = 1024**2  # characters of all these paths
+_MAX_RECORDED_PATHS = 2000  # above it, only the numbers of effects are recorded
+_MAX_RECORDED_NAMES = 1024**2  # characters of all paths together
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?![\w.])")
 
@@ -58,11 +58,11 @@ class BashState:
     """An end state of a sandbox.
 
     Attributes:
-        output: what the graded command printed, or the answer that was submitted.
-        digest: SHA-256 of the whole output when it was too long to be kept; else empty.
-        entries: the entries at the end of every path that either side touched, None where there
-            is nothing.
-        before: the entries at the start of those paths, where known.
+        output: the output of the graded command, or the submitted answer.
+        digest: SHA-256 of the whole output if it was too long to be kept; otherwise empty.
+        entries: the entries at the end, of every path that either side touched; None if the path
+            does not exist.
+        before: the entries at the start of those paths, where they are known.
         touched: the paths that this side touched.
     """
 
@@ -76,7 +76,7 @@ class BashState:
 def bash_strict_reward(
     agent: BashState, gold: BashState, options: RewardOptions, workdir: str = "/"
 ) -> Reward:
-    """Return the strict reward with its parts ``output`` and ``files``, those that count."""
+    """Return the strict reward with its parts ``output`` and ``files``, if they count."""
     effects = _effects(agent, gold, options, workdir)
     equal = _equal_paths(effects, agent, gold)
     count = _Count(len(effects), len(equal), any(effects.values()))
@@ -87,14 +87,14 @@ def bash_strict_reward(
 
 
 def best_of(rewards: Sequence[Reward]) -> Reward:
-    """Return the best of the rewards by gold and by its alternatives, each compared as a whole.
+    """Return the best reward for an agent compared, as a whole, with gold and each alternative.
 
     Args:
-        rewards: gold's first; those of alternatives that were not tried, as an earlier one gave
-            1.0, are left out.
+        rewards: gold's first; alternatives that were not tried, because an earlier one gave 1.0,
+            are left out.
 
     Returns:
-        The first of the best, with the part ``gold_alone``: what gold by itself gives.
+        The first of the best, with the part ``gold_alone``: the reward by gold itself.
     """
     best = max(rewards, key=lambda reward: reward.value)
     return replace(best, parts={**best.parts, "gold_alone": rewards[0].value})
@@ -112,7 +112,7 @@ class _Count:
 def _grade(agent: BashState, gold: BashState, options: RewardOptions, count: _Count) -> Reward:
     gold_prints = gold.output != "" or gold.digest != ""
     if gold_prints and count.by_gold and "messages" in options.lenient:
-        from pytest_intercode.rewards.formats import only_messages  # for few tasks, and costly
+        from pytest_intercode.rewards.formats import only_messages  # rarely used, and slow
 
         gold_prints = not only_messages(gold.output)
     compare_output = (
@@ -127,7 +127,7 @@ def _grade(agent: BashState, gold: BashState, options: RewardOptions, count: _Co
         parts["files"] = count.equal / count.effects
     if all(part == 1.0 for part in parts.values()):
         return Reward(1.0, parts)
-    # An empty output that equals gold's empty output earns nothing: it may only be wrong.
+    # An empty output that equals gold's empty output earns nothing, but a wrong one counts.
     earned = [part for name, part in parts.items() if name == "files" or gold_prints or part < 1]
     return Reward(min(sum(earned) / len(earned), MAX_PARTIAL_REWARD), parts)
 
@@ -139,7 +139,7 @@ def _equal_paths(effects: Mapping[str, bool], agent: BashState, gold: BashState)
 def _effects(
     agent: BashState, gold: BashState, options: RewardOptions, workdir: str
 ) -> dict[str, bool]:
-    """Return the paths that count, sorted, and whether gold is among those who changed them."""
+    """Return the paths that count, sorted, and for each whether gold changed it."""
     scratch = [_absolute(path, workdir) for path in options.scratch]
     effects = {}
     for path in sorted(agent.touched | gold.touched):
@@ -151,7 +151,7 @@ def _effects(
         elif path in gold.before:
             start_entry = gold.before[path]
         else:
-            effects[path] = True  # both wrote it, and what was there is not known
+            effects[path] = True  # both touched it, and its start entry is not known
             continue
         by_gold = gold_entry != start_entry
         if not by_gold and any(path == s or path.startswith(f"{s.rstrip('/')}/") for s in scratch):
@@ -164,9 +164,9 @@ def _effects(
 def differing_files(
     agent: BashState, gold: BashState, options: RewardOptions, workdir: str = "/"
 ) -> list[str]:
-    """Return the paths that count where the two sides have other contents of a file, or one none.
+    """Return the paths that count where the sides' files differ, or only one side has a file.
 
-    What is not a file on either side is left out.
+    A path that is anything but a file on either side is left out.
     """
     differing = []
     for path in _effects(agent, gold, options, workdir):
@@ -185,17 +185,17 @@ def _absolute(path: str, workdir: str) -> str:
 
 def _output_part(agent: BashState, gold: BashState, options: RewardOptions) -> float:
     if gold.output and not agent.output:
-        return 0.0  # whatever the normalisers make of the two
+        return 0.0  # even if the normalisers would make the two equal
     if agent.digest or gold.digest:
         return 1.0 if (agent.digest, agent.output) == (gold.digest, gold.output) else 0.0
     try:
         agent_output, gold_output = _normalise_both(agent, gold, options)
     except PatternTooSlow:
-        return 0.0  # unless the outputs are equal, it is the agent's that it takes too long for
+        return 0.0  # for the agent's output; for gold's, TaskError is raised
     if agent_output == gold_output or _equal_as(agent_output, gold_output, options):
         return 1.0
     agent_lines, gold_lines = Counter(agent_output.split("\n")), Counter(gold_output.split("\n"))
-    agent_lines.pop("", None)  # an empty line is in every output that ends with one
+    agent_lines.pop("", None)  # every output that ends with a newline has one
     gold_lines.pop("", None)
     union = (agent_lines | gold_lines).total()
     shared = (agent_lines & gold_lines).total()
@@ -212,11 +212,11 @@ def _equal_as(agent_output: str, gold_output: str, options: RewardOptions) -> st
 
 
 def _normalise_both(agent: BashState, gold: BashState, options: RewardOptions) -> tuple[str, str]:
-    """Return both outputs as the declared normalisers write them.
+    """Return both outputs after the declared normalisers.
 
     Raises:
         PatternTooSlow: a pattern takes too long for the agent's output.
-        TaskError: a pattern takes too long for gold's.
+        TaskError: a pattern takes too long for gold's output.
     """
     if agent.output == gold.output:
         return agent.output, gold.output
@@ -269,7 +269,7 @@ def _numbers(text: str) -> str:
 def _reason(
     agent: BashState, effects: Sequence[str], equal: set[str], parts: Mapping[str, float]
 ) -> str:
-    """Say what is wrong with the agent's changes and output, and nothing of gold's."""
+    """Describe what is wrong with the agent's changes and output, without revealing gold's."""
     wrong = [path for path in effects if path not in equal]
     reasons = []
     if wrong:
@@ -287,7 +287,7 @@ def _reason(
 def bash_strict_state(
     agent: BashState, gold: BashState, options: RewardOptions, workdir: str = "/"
 ) -> dict[str, Any]:
-    """Return both sides as builtins; where paths are many or long, how many count."""
+    """Return both sides as builtins; if paths are many or long, only how many effects there are."""
     paths = agent.touched | gold.touched
     keeps_paths = len(paths) <= _MAX_RECORDED_PATHS and sum(map(len, paths)) <= _MAX_RECORDED_NAMES
     state: dict[str, Any] = {
@@ -311,7 +311,7 @@ def bash_strict_state(
 
 
 def _lenient_rule(agent: BashState, gold: BashState, options: RewardOptions) -> str:
-    """Return the rule by which alone the outputs are equal; empty if there is none, or no need."""
+    """Return the rule without which the outputs differ; empty if none helps, or none is needed."""
     if not options.lenient or not agent.output or agent.digest or gold.digest:
         return ""
     with contextlib.suppress(PatternTooSlow):
@@ -322,7 +322,7 @@ def _lenient_rule(agent: BashState, gold: BashState, options: RewardOptions) -> 
 
 
 def bash_strict_digest(state: BashState) -> str:
-    """Return 32 hexadecimal digits that only equal end states have in common."""
+    """Return 32 hexadecimal digits that only equal end states share."""
     parts = [state.output, state.digest, _entries(state)]
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
@@ -331,10 +331,10 @@ def bash_strict_digest(state: BashState) -> str:
 def bash_strict_states(
     pairs: Sequence[tuple[BashState, BashState]], options: RewardOptions, workdir: str = "/"
 ) -> dict[str, Any]:
-    """Return the agent's state next to that of gold, and of each alternative that was tried.
+    """Return the record of the agent's state with gold's and with each tried alternative's.
 
-    The record is that of the best pair; ``golds`` holds those of the others, in their order, and
-    None in its place.
+    It is the record of the best pair; ``golds`` holds the records of all pairs in their order,
+    with None in place of the best.
     """
     states = [bash_strict_state(*pair, options, workdir) for pair in pairs]
     values = [bash_strict_reward(*pair, options, workdir).value for pair in pairs]
@@ -361,8 +361,8 @@ def bash_strict_reward_again(
 
     Args:
         state: the record.
-        options: the task's options of today, instead of those that were recorded. A record that
-            only counts paths does not allow it: KeyError is raised.
+        options: the task's current options, to use instead of the recorded ones. For a record that
+            only counts paths, KeyError is raised.
     """
     if "golds" in state:
         best = {name: value for name, value in state.items() if name != "golds"}
@@ -380,12 +380,12 @@ def bash_strict_reward_again(
 
 
 def ungradable_reward(problem: str) -> Reward:
-    """Return the reward of an end state that is more than grading reads: none."""
+    """Return the reward of an end state that cannot be graded: 0.0."""
     return Reward(0.0, {"files": 0.0}, f"what was left cannot be graded: {problem}")
 
 
 def ungradable_state(problem: str) -> dict[str, Any]:
-    """Return the record of such an end state."""
+    """Return the record of an end state that cannot be graded."""
     return {"ungradable": problem}
 
 

@@ -1,6 +1,6 @@
-"""The reward of AgentBench's operating-system tasks: 1.0 for the right answer or machine, else 0.
+"""The reward of AgentBench's operating-system tasks: 1.0 for the right answer or state, else 0.
 
-How answers are read is as its scripts ``integer-match.py`` and ``string-match.py`` read them
+Answers are read in the same way as by its scripts ``integer-match.py`` and ``string-match.py``
 (THUDM/AgentBench at 578c5e9f, ``data/os_interaction``).
 """
 
@@ -18,8 +18,8 @@ def checks_reward(state: Mapping[str, Any]) -> Reward:
     """Return the reward of an end state.
 
     Args:
-        state: ``agent`` with its ``answer``, the ``statuses`` of the scripts that were run, and the
-            ``programs`` that it replaced; ``gold`` with how answers are read (``compare``), the
+        state: ``agent`` with its ``answer``, the exit ``statuses`` of the check scripts, and the
+            ``programs`` that it replaced; ``gold`` with the way to read answers (``compare``), the
             right ``answer``, and the number of ``checks``.
     """
     agent, gold = state["agent"], state["gold"]
@@ -39,11 +39,11 @@ def checks_reward(state: Mapping[str, Any]) -> Reward:
 
 
 def read_answer(text: str, compare: str) -> str | int | None:
-    """Return what an answer says; None for one that cannot be read.
+    """Return the value of an answer; None if it cannot be read.
 
     Args:
         text: the answer.
-        compare: ``integer``, ``text``, or empty for text that is given as it is.
+        compare: ``integer``, ``text``, or empty for text whose line ends are not converted.
     """
     if compare == "integer":
         try:

@@ -1,7 +1,7 @@
 """The reward for ctf: 1.0 if the flag was submitted, else 0.
 
 Flags are compared by their digests. So an end state can be recorded, published and graded again
-under either profile, and gives away no flag that was not found.
+under either profile, without revealing a flag that was not found.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _QUOTES = "'\"`"
 
 @dataclass(frozen=True)
 class FlagDigest:
-    """A flag that answers can be compared with and that cannot be read.
+    """A flag's digests, which answers can be compared with and which do not reveal the flag.
 
     Attributes:
         exact: SHA-256 of the flag's UTF-8 in hexadecimal.
-        lower: the same of the flag in lower case, for the paper profile.
-        ignore_case: upper and lower case are the same in the strict profile, too.
+        lower: the same for the flag in lower case, for the paper profile.
+        ignore_case: whether the strict profile ignores case, too.
     """
 
     exact: str
@@ -37,20 +37,20 @@ class FlagDigest:
         return cls(sha256(flag.strip()), sha256(flag.strip().lower()), ignore_case)
 
     def is_of(self, flag: str) -> bool:
-        """Whether this is the digest of a flag."""
+        """Whether this is the digest of the given flag."""
         if self.ignore_case:
             return sha256(flag.lower()) == self.lower
         return sha256(flag) == self.exact
 
 
 def ctf_strict_reward(submitted: Sequence[str], gold: FlagDigest) -> Reward:
-    """Grade what was submitted, oldest first: the flag exactly, in quotes or not."""
+    """Grade the submitted answers: one must be exactly the flag, in quotes or not."""
     right = any(gold.is_of(form) for answer in submitted for form in _forms(answer))
     return _reward(right, len(submitted))
 
 
 def ctf_paper_reward(submitted: Sequence[str], gold: FlagDigest) -> Reward:
-    """Grade what was submitted as InterCode does: upper and lower case are the same."""
+    """Grade the submitted answers as InterCode does, which ignores case."""
     right = any(sha256(answer.lower()) == gold.lower for answer in submitted)
     return _reward(right, len(submitted))
 

@@ -1,8 +1,8 @@
-"""Scripts that test a repository, as SWE-bench 4.1 makes them of a row and a test command.
+"""Scripts that test a repository, as SWE-bench 4.1 makes them from a row and a test command.
 
-Text only; nothing is run. A script prints markers around the output of the tests, and the exit
-status of the tests after them. ``sealed_script`` adds a secret to both, so that what the tests
-themselves print is never taken for a marker.
+This module only makes text; it runs nothing. A script prints markers around the output of the
+tests, and then the tests' exit status. ``sealed_script`` adds a secret to each, so that what the
+tests themselves print is never taken for a marker.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _NO_TESTS = (
 
 @dataclass(frozen=True)
 class TestPatch:
-    """What brings the tests of a row into its repository.
+    """The patch that adds the tests of a row to its repository.
 
     Attributes:
         folder: the repository's folder.
-        commit: the commit that the tests' files are set back to.
+        commit: the commit that the tests' files are reset to.
         text: the patch.
-        changes: what it changes.
+        changes: the patch's changes, file by file.
     """
 
     __test__ = False
@@ -62,17 +62,17 @@ class TestPatch:
 
     @property
     def existing(self) -> list[str]:
-        """The files that it changes and does not create, as words of a shell."""
+        """The existing files that it changes, quoted for a shell."""
         return [shlex.quote(change.old) for change in self.changes if change.old is not None]
 
     @property
     def reset(self) -> str:
-        """The command that sets these files back."""
+        """The command that resets these files."""
         return f"git checkout {self.commit} {' '.join(self.existing)}"
 
     @property
     def removal(self) -> list[str]:
-        """The command that makes way for the files that the patch creates, if it does."""
+        """The command that removes what is in the way of files that the patch creates, if any."""
         created = [
             shlex.quote(change.new) for change in self.changes if change.old is None and change.new
         ]
@@ -98,13 +98,13 @@ def python_script(
     install: str = "",
     exports: Sequence[str] = (),
 ) -> str:
-    """Return the script for a repository in Python, with its environment of conda.
+    """Return the script for a Python repository, which has a conda environment.
 
     Args:
-        tests: what brings the tests.
-        commands: the commands of the tests, their names included.
+        tests: the patch that adds the tests.
+        commands: the test commands, including the names of tests.
         install: the command that installs the repository.
-        exports: commands before anything else.
+        exports: commands to run before anything else in the repository.
 
     Raises:
         PatchError: the patch cannot be written into a script.
@@ -136,8 +136,8 @@ def common_script(tests: TestPatch, *, commands: Sequence[str], build: Sequence[
     """Return the script for a repository in another language; see :func:`python_script`.
 
     Args:
-        tests: what brings the tests.
-        commands: the commands of the tests.
+        tests: the patch that adds the tests.
+        commands: the test commands.
         build: commands between the patch and the tests.
     """
     folder = tests.folder
@@ -166,15 +166,15 @@ def row_script(
     stop: bool = False,
     parser: str = "",
 ) -> str:
-    """Return the script for commands of a row, which are meant for a shell without options.
+    """Return the script for a row's own commands, which expect a shell without options.
 
     Args:
-        tests: what brings the tests.
+        tests: the patch that adds the tests.
         setup: commands between the patch and the tests.
-        commands: the commands of the tests.
-        results: commands that print the results, instead of those of the tests.
-        stop: the first command that fails is the last one.
-        parser: a program in Python that reads what is printed; see :func:`parser_files`.
+        commands: the test commands.
+        results: commands that print the results; the output of the tests is then not read.
+        stop: whether to stop at the first command that fails.
+        parser: a Python program that reads the output; see :func:`parser_files`.
 
     Raises:
         PatchError: the patch cannot be written into a script.
@@ -212,7 +212,7 @@ def row_script(
 
 
 def parser_files(parser: str) -> dict[str, str]:
-    """Return the files, by their paths, that read a log with a program in Python.
+    """Return the files, by path, that read a log with a Python program.
 
     Args:
         parser: a program with a function ``parser`` that takes a log and returns ``pass``, ``fail``
@@ -254,10 +254,10 @@ def image_script(
 
     Args:
         folder: the repository's folder.
-        files: files of tests, which are set back to those of the image.
-        commands: the commands of the tests.
+        files: test files, which are reset to those of the image.
+        commands: the test commands.
         setup: commands before the tests begin.
-        conda: the environment is conda's.
+        conda: whether the repository has a conda environment.
     """
     names = " ".join(map(shlex.quote, files))
     return _script(
@@ -279,11 +279,11 @@ def _script(*lines: str) -> str:
 
 
 def changed_tests(changes: Sequence[Change], *, modules: bool = False) -> list[str]:
-    """Return the files of tests that a patch changes, as arguments of the test command.
+    """Return the test files that a patch changes, as arguments for the test command.
 
     Args:
-        changes: what the patch changes.
-        modules: as Django's runner wants them: modules, relative to ``tests/``.
+        changes: the patch's changes.
+        modules: whether to return modules relative to ``tests/``, as Django's runner expects.
     """
     paths = [change.header for change in changes if not change.header.endswith(_NO_TESTS)]
     if not modules:
@@ -294,8 +294,8 @@ def changed_tests(changes: Sequence[Change], *, modules: bool = False) -> list[s
 def with_exit_status(script: str) -> str:
     """Return a script that prints the exit status of its tests, and ends with it.
 
-    One that prints it already is not made to do so twice, and one without an end of tests is
-    returned as it is.
+    A script that already does either of them does not do it twice. A script without an end marker
+    is returned unchanged.
     """
     lines = script.split("\n")
     ends = [number for number, line in enumerate(lines) if END in line]
@@ -311,7 +311,7 @@ def with_exit_status(script: str) -> str:
 
 
 def sealed_script(script: str, seal: str) -> str:
-    """Return a script whose markers have a secret after them."""
+    """Return the script with a secret after each of its markers."""
     for marker in (START, END, EXIT_STATUS):
         script = script.replace(marker, f"{marker}{seal}")
     return script

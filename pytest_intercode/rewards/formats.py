@@ -1,8 +1,8 @@
-"""Whether two outputs say the same in another format: the rules that a suite may declare.
+"""Rules by which outputs in different formats count as equal, which a suite may declare.
 
-The rules are tried in the order in which they are declared, each on what those before it made,
-until both outputs are equal. Every rule is a pure function of both texts. None looks for gold's
-output anywhere within the agent's: an agent that prints every answer it can think of is not right.
+The rules are tried in their declared order, each on the result of those before it, until both
+outputs are equal. Every rule is a pure function of both texts. None searches the agent's output
+for gold's: an agent that prints every answer that it can think of is wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pytest_intercode.core.task import FormatName
 __all__ = ["RULES", "equal_as", "only_messages"]
 
 _MAX_LENGTH = 20_000  # characters; longer outputs are compared as they are
-_MAX_COLUMNS = 16  # of the agent's lines; the ways to choose among more are too many
+_MAX_COLUMNS = 16  # of the agent's lines; there are too many ways to choose among more
 _MAX_TRIES = 64  # ways to find gold's columns among the agent's
 
 Pair: TypeAlias = "tuple[list[str], list[str]]"
@@ -28,7 +28,7 @@ Rule: TypeAlias = "Callable[[list[str], list[str]], Pair]"
 
 
 def equal_as(agent: str, gold: str, rules: Sequence[FormatName]) -> str | None:
-    """Return by which rule two outputs are equal, or None if they are not by any.
+    """Return the rule that makes two outputs equal, or None if none does.
 
     Args:
         agent: the agent's output.
@@ -48,12 +48,12 @@ def equal_as(agent: str, gold: str, rules: Sequence[FormatName]) -> str | None:
 
 
 def _by_side(change: Callable[[list[str]], list[str]]) -> Rule:
-    """Make a rule of what changes the lines of either output."""
+    """Make a rule from a function that changes the lines of one output."""
     return lambda agent, gold: (change(agent), change(gold))
 
 
 def _by_line(change: Callable[[str], str]) -> Rule:
-    """Make a rule of what changes a line of either output."""
+    """Make a rule from a function that changes one line of an output."""
     return _by_side(lambda lines: [change(line) for line in lines])
 
 
@@ -61,7 +61,7 @@ def _by_line(change: Callable[[str], str]) -> Rule:
 
 
 def _spaces(lines: list[str]) -> list[str]:
-    """Blanks of any kind and number are one; empty lines, and blanks at both ends, are none."""
+    """Any run of blanks is one space; empty lines, and blanks at both ends, do not count."""
     return [short for line in lines if (short := " ".join(line.split()))]
 
 
@@ -109,7 +109,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def _date(line: str) -> str:
-    """A moment in UTC, to the second, as ``date`` has it, or e-mail, or ISO 8601."""
+    """A moment in UTC, to the second, as ``date``, e-mail or ISO 8601 writes it."""
 
     def plain(match: re.Match[str]) -> str:
         month = match["month"]
@@ -139,19 +139,19 @@ _MESSAGE = re.compile(
     r"tar: .*|\* .*|[ ]+% Total.*|[ ]+Dload .*|[a-z][\w.+/-]*: .* terminated by signal \d+"
     rf"|[a-z][\w.+/-]*: (?:.*: )?(?:{_REASONS}|command not found|not found)"
 )
-_METER = re.compile(r"\r[ \dkMGTP:.-]*")  # curl's, in front of what comes after it
+_METER = re.compile(r"\r[ \dkMGTP:.-]*")  # curl's progress meter, before other output
 _REASON = re.compile(rf".*: ({_REASONS})")
 _QUOTED = re.compile("['\u2018]([^'\u2018\u2019]{0,4096})['\u2019]")
 
 
 def only_messages(output: str) -> bool:
-    """Whether an output is nothing but what programs say about their work, such as errors."""
+    """Whether an output has only messages of programs about their work, such as errors."""
     lines = [line for line in output.split("\n") if line.strip()]
     return bool(lines) and all(map(_MESSAGE.fullmatch, lines))
 
 
 def _messages(lines: list[str]) -> list[str]:
-    """Errors and meters do not count next to an answer; of errors alone, names and reasons do."""
+    """Errors and meters do not count next to an answer; alone, errors' names and reasons do."""
     lines = [_METER.sub("", line) for line in lines]
     answer = [line for line in lines if not _MESSAGE.fullmatch(line)]
     if any(line.strip() for line in answer):
@@ -168,7 +168,7 @@ _PROCESS = re.compile(r"(?<=\w)\(\d{1,7}\)")
 
 
 def _counters(agent: list[str], gold: list[str]) -> Pair:
-    """Numbers of lines, offsets and processes that one output alone has."""
+    """Line numbers, offsets and process ids that only one output has do not count."""
     if not any(map(_PROCESS.search, gold)):
         agent = [_PROCESS.sub("", line) for line in agent]
     bare_agent, bare_gold = _without_counters(agent), _without_counters(gold)
@@ -180,7 +180,7 @@ def _counters(agent: list[str], gold: list[str]) -> Pair:
 
 
 def _without_counters(lines: list[str]) -> list[str] | None:
-    """Return the lines without the counter before them; None if they have none."""
+    """Return the lines without the counters before them; None if they have none."""
     split = [line.split(None, 1) for line in lines if line.strip()]
     heads = [words[0] for words in split]
     if len(split) < 2 or not all(re.fullmatch(r"\d{1,18}", head, re.ASCII) for head in heads):
@@ -190,7 +190,7 @@ def _without_counters(lines: list[str]) -> list[str] | None:
             numbers = [int(head, base) for head in heads]
         except ValueError:
             continue
-        whole = numbers if len(split[-1]) > 1 else numbers[:-1]  # od ends with the length alone
+        whole = numbers if len(split[-1]) > 1 else numbers[:-1]  # od's last line is only the length
         steps = {next_number - number for number, next_number in itertools.pairwise(whole)}
         if numbers[0] in (0, 1) and len(steps) == 1 and numbers == sorted(set(numbers)):
             return [words[1] for words in split if len(words) > 1]
@@ -204,7 +204,7 @@ _FILE = re.compile(r"[^\s:]*/[^:]*")
 
 
 def _matches(agent: list[str], gold: list[str]) -> Pair:
-    """``grep``'s lines with the file before each, where gold has the file or the line alone."""
+    """``grep``'s lines with the file before each, where gold has only the files or the lines."""
     gold_lines = {line for line in gold if line}
     split_lines = [(line.partition(":"), line) for line in agent if line]
     files = {file for (file, colon, _), _ in split_lines if colon and _FILE.fullmatch(file)}
@@ -221,12 +221,12 @@ _TARGET = re.compile(r" -> \S+$")
 
 
 def _columns(agent: list[str], gold: list[str]) -> Pair:
-    """Further columns of the agent's that cannot be taken for gold's.
+    """Additional columns of the agent's output that cannot be taken for gold's.
 
-    Lines are equal in number, and gold's columns are among the agent's, in their order and in the
-    same places in every line. What else is there is of another kind than what gold prints, or the
-    same in every line, or less than half of it. Of a gold that is a number and names, the agent may
-    print the number alone.
+    Both outputs have the same number of lines, and gold's columns are among the agent's, in gold's
+    order and in the same places in every line. The other columns are fewer than half as many as
+    gold's; or each of them is of a kind that gold does not print, or is the same in every line. If
+    gold is a number and names, the agent may print the number alone.
     """
     agent_rows, gold_rows = _table(agent), _table(gold)
     if len(agent_rows) != len(gold_rows) or not agent_rows:
@@ -246,7 +246,7 @@ def _columns(agent: list[str], gold: list[str]) -> Pair:
 
 
 def _table(lines: list[str]) -> list[list[str]]:
-    """Split lines into as many columns as all of them have; the last may hold blanks."""
+    """Split lines into as many columns as every line has; the last column may contain blanks."""
     lines = [_TARGET.sub("", line) for line in lines if line and not _TOTAL.fullmatch(line)]
     width = min((len(line.split()) for line in lines), default=0)
     return [line.split(None, width - 1) for line in lines] if width else []
@@ -255,7 +255,7 @@ def _table(lines: list[str]) -> list[list[str]]:
 def _column_choices(
     agent_rows: list[list[str]], gold_rows: list[list[str]], gold_width: int
 ) -> Iterator[tuple[int, ...]]:
-    """Yield the agent's columns, by index, that together are gold's rows."""
+    """Yield the choices of the agent's columns, as indices, that together give gold's rows."""
     goals = [Counter(column) for column in zip(*gold_rows, strict=True)]
     fits = [[Counter(c) == goal for goal in goals] for c in zip(*agent_rows, strict=True)]
     lines = sorted(map(tuple, gold_rows))
@@ -275,7 +275,7 @@ def _column_choices(
 
 
 def _are_enough(lines: list[list[str]], columns: tuple[int, ...]) -> bool:
-    """Whether the other columns may be removed."""
+    """Whether all other columns may be removed."""
     removed = [column for column in range(len(lines[0])) if column not in columns]
     if 2 * len(removed) < len(columns):
         return True
@@ -300,7 +300,7 @@ _KINDS = (
 
 
 def _kind(word: str) -> str:
-    """Return what a word is: a hash, a number, a mode, a part of a date, a path, or a word."""
+    """Return the kind of a word: a hash, number, mode, part of a date, path, or plain word."""
     return next((kind for kind, form in _KINDS if form.fullmatch(word)), "word")
 
 
@@ -310,7 +310,7 @@ _TREE_TOTAL = re.compile(r"\d+ director(?:y|ies)(?:, \d+ files?)?")
 
 
 def _names(agent: list[str], gold: list[str]) -> Pair:
-    """Files by their last names, in any order, whatever is named or drawn before them."""
+    """Files by their last names, in any order, without the folders or tree drawn before them."""
     return _columns(_last_names(agent), _last_names(gold))
 
 
@@ -342,4 +342,4 @@ RULES: Mapping[FormatName, Rule] = {
     "columns": _columns,
     "names": _names,
 }
-"""The rules, by the names that suites have for them, in the order in which all are tried."""
+"""The rules by their names in suites, in the order in which ``all`` tries them."""

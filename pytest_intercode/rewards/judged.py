@@ -1,4 +1,4 @@
-"""The reward of a task that a judge grades a part of: the environment's reward and the votes."""
+"""The reward of a task that a judge grades in part: the environment's reward and the votes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["judged_reward"]
 
 
 def judged_reward(own_reward: Reward, judge: JudgeRecord) -> Reward:
-    """Return the reward of an environment with the judge's share in it.
+    """Return the environment's reward with the judge's share in it.
 
     ``own_reward + share * (score - own_reward)``, or ``own_reward * score`` for a product. Unless
-    the judge is alone, only a state that both find right is worth 1.0: where one of them does not,
-    it is worth 0.99 at most.
+    the judge decides alone, only a state that both find right is worth 1.0: otherwise the sum is
+    0.99 at most.
 
     Args:
         own_reward: the environment's reward.
-        judge: the votes, of which the median is the score.
+        judge: the votes, whose median is the score.
     """
     score = float(judge.score)
     if judge.share >= 1.0:

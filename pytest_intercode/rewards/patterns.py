@@ -1,9 +1,9 @@
-"""Applies the regular expressions that a suite declares to outputs, within a limit of time.
+"""Applies the regular expressions that a suite declares to outputs, within a time limit.
 
-An output is the agent's, and some patterns take too long on a text made for it. Nothing can
-stop Python's ``re`` in the middle, so one process does this for all episodes, and it is ended when
-its time is up: by the kernel, where that can. It is started when it is first needed, and reads and
-writes nothing else.
+The agent writes the output, and can make a text on which a pattern takes too long. Python's ``re``
+cannot be interrupted, so one process does this for all episodes, and it is ended when its time is
+up, by the kernel where possible. It is started when it is first needed, and reads and writes
+nothing else.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pytest_intercode.system.platform import run_in_children
 __all__ = ["SECONDS", "substitute"]
 
 SECONDS = 2.0
-"""Seconds of a processor that one pattern has for one output; usual ones take a thousandth."""
+"""CPU seconds that one pattern has for one output; usual patterns take a thousandth of it."""
 
 _MAX_MEMORY = 1024**3  # bytes of the process
-_MEMORY_INTERVAL = 0.02  # seconds of a processor between two looks at it, where they are needed
+_MEMORY_INTERVAL = 0.02  # CPU seconds between checks, where the kernel does not limit memory
 _MAX_TRIES = 2  # the process may be killed by others
-_HAS_TIMER = hasattr(signal, "setitimer")  # Windows has none, and no limit of memory either
-_ANSWER_TIMEOUT = 5 * SECONDS  # seconds for an answer, where a processor's cannot be limited
+_HAS_TIMER = hasattr(signal, "setitimer")  # Windows has none, and no memory limit either
+_ANSWER_TIMEOUT = 5 * SECONDS  # seconds for an answer, where CPU time cannot be limited
 _PROGRAM = f"""
 import json, os, re, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -54,19 +54,19 @@ for line in sys.stdin:
         signal.setitimer(signal.ITIMER_PROF, 0)
     print(json.dumps(text), flush=True)
 """
-_OUT_OF_MEMORY = 1  # the status that Python ends with
+_OUT_OF_MEMORY = 1  # the exit status of Python
 
 
 class _Process:
-    """The process of this process; a forked child starts its own.
+    """The process that applies patterns for this process; a forked child starts its own.
 
     Args:
-        timed: the kernel ends it; else this process does, by the wall's clock.
+        timed: whether the kernel ends it; otherwise this process does, by wall-clock time.
     """
 
     def __init__(self, timed: bool = _HAS_TIMER) -> None:
         self._timed = timed
-        self._late = False  # it was ended from here
+        self._late = False  # whether this process killed it
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self._parents: subprocess.Popen[str] | None = None
@@ -75,7 +75,7 @@ class _Process:
         """Send a line and return the answer.
 
         Raises:
-            PatternTooSlow: there is none.
+            PatternTooSlow: there is no answer.
         """
         with self._lock:
             status: int | None = None
@@ -84,7 +84,7 @@ class _Process:
                 if answer.endswith("\n"):
                     return answer
                 status = self._end()
-                # The kernel's signal is not known on Windows, which has no such timer.
+                # Windows has neither this timer nor its signal.
                 timer_signal = getattr(signal, "SIGPROF", 0)
                 if self._late or status in (-timer_signal, _OUT_OF_MEMORY):
                     raise PatternTooSlow(f"takes more than {SECONDS:g} s")
@@ -113,7 +113,7 @@ class _Process:
             return process.stdout.readline()
         except OSError:
             return ""
-        except BaseException:  # an answer that nobody waits for must not be taken for the next
+        except BaseException:  # its answer must not be taken for that to the next request
             process.kill()
             self._end()
             raise
@@ -136,15 +136,15 @@ class _Process:
         return process.wait()
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         with self._lock:
             self._end()
 
     def forget(self) -> None:
-        """Leave it to the parent of this forked child."""
+        """Leave the process to the parent of this forked child."""
         if self._process is not None:
-            self._process.returncode = 0  # else it would be waited for here
-            self._parents = self._process  # what was half sent is not to be sent from here
+            self._process.returncode = 0  # otherwise subprocess would wait for it here
+            self._parents = self._process  # kept, so that no half-sent request is flushed here
         self._process = None
         self._lock = threading.Lock()
 
@@ -159,11 +159,11 @@ def substitute(pattern: str, replace: str, text: str) -> str:
 
     Args:
         pattern: the expression, in the syntax of ``re``; ``^`` and ``$`` match at every line.
-        replace: what a match becomes, in the syntax of ``re.sub``.
+        replace: the replacement, in the syntax of ``re.sub``.
         text: the text.
 
     Raises:
-        PatternTooSlow: it takes more than :data:`SECONDS` seconds.
+        PatternTooSlow: it takes more than :data:`SECONDS` seconds, or its process fails.
     """
     try:
         answer: str = json.loads(_process.ask(json.dumps([pattern, replace, text])))

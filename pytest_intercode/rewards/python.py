@@ -1,7 +1,8 @@
 """The rewards for python: the share of hidden tests that pass.
 
-In the paper profile a test passes that does the same to agent and gold, as InterCode 1.0.2 grades.
-Doing the same includes failing with the same message, which its published numbers depend on.
+In the paper profile, a test passes if its result is the same for the agent's function and gold's,
+as InterCode 1.0.2 grades. The same failure with the same message passes, too: its published
+numbers depend on it.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ __all__ = [
     "texts_of",
 ]
 
-_MAX_RESULT_LENGTH = 2000  # characters of what a test gave; of more, a digest is recorded
+_MAX_RESULT_LENGTH = 2000  # characters of a test's result; longer ones are recorded as digests
 
 
 def python_strict_reward(verdicts: Sequence[str]) -> Reward:
     """Return the share of tests that pass; 1.0 only if all do.
 
-    The reason names the first test that failed by its number. It never says what the test does or
-    expects.
+    The reason names the first test that failed by its number. It never reveals what the test does
+    or expects.
 
     Args:
-        verdicts: for each test nothing if it passed, or how it failed in a few words.
+        verdicts: for each test, an empty text if it passed, or how it failed in a few words.
     """
     passed = sum(not verdict for verdict in verdicts)
     share = passed / len(verdicts) if verdicts else 0.0
@@ -45,8 +46,8 @@ def python_paper_reward(agent: Mapping[str, str], gold: Mapping[str, str]) -> Re
     """Return the share of tests with equal results.
 
     Args:
-        agent: what each test gave with the agent's function, by the test's text.
-        gold: the same with gold's.
+        agent: the result of each test with the agent's function, by the test's text.
+        gold: the same with gold's function.
     """
     if not agent:
         return Reward(0.0, {"tests": 0.0}, "nothing was submitted")
@@ -57,7 +58,7 @@ def python_paper_reward(agent: Mapping[str, str], gold: Mapping[str, str]) -> Re
 
 
 def texts_of(results: Mapping[str, Any]) -> dict[str, str]:
-    """Return what each test gave as InterCode compares it, as the text of a dictionary."""
+    """Return each test's result as InterCode compares it: as its ``str``."""
     return {test: str(result) for test, result in results.items()}
 
 
@@ -65,7 +66,7 @@ def texts_of(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 def python_paper_state(agent: Mapping[str, Any], gold: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both sides as builtins; what is long is a digest."""
+    """Return both sides as builtins; long results become digests."""
     return {"agent": _short(agent), "gold": _short(gold)}
 
 

@@ -1,7 +1,6 @@
 """What strict rewards and the records of end states have in common.
 
-These are the most that is given for what is not right, the task's options, and digests of long
-texts.
+These are the highest partial reward, the record of a task's options, and digests of long texts.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from pytest_intercode.core.task import Normaliser, RewardOptions
 __all__ = ["MAX_PARTIAL_REWARD", "MAX_RECORDED_SIZE", "options_again", "options_state", "sha256"]
 
 MAX_PARTIAL_REWARD = 0.99
-"""The reward of what is not right, however little it lacks."""
+"""The highest reward of an end state that is not right, however little it lacks."""
 
 MAX_RECORDED_SIZE = 256 * 1024
-"""Characters of both sides' rows or changes in a record; of more, digests are recorded."""
+"""Characters of both sides' rows or changes in a record; above it, digests are recorded."""
 
 _DEFAULTS = RewardOptions()
 
 
 def options_state(options: RewardOptions) -> dict[str, Any]:
-    """Return the options as builtins, without those that have their default."""
+    """Return the options as builtins, without those that have their default value."""
     if options == _DEFAULTS:
         return {}
     defaults = asdict(_DEFAULTS)

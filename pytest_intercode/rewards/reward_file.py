@@ -1,8 +1,8 @@
-"""The reward that a verifier of a task's own wrote into a file, as Harbor reads it. Pure.
+"""The reward that a task's own verifier wrote into a file, as Harbor reads it. Pure.
 
-A number in ``reward.txt``, or an object of names and numbers in ``reward.json``, which comes first
-where both are there. The value is that of the key ``reward``, or the mean of all numbers where
-there is none.
+It is a number in ``reward.txt``, or an object of names and numbers in ``reward.json``, which takes
+precedence if both exist. The value is that of the key ``reward``, or the mean of all numbers if
+there is no such key.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pytest_intercode.errors import IntercodeError
 __all__ = ["NO_REWARD", "UnreadableReward", "missing", "reward_of_files", "reward_of_steps"]
 
 NO_REWARD = "the verifier wrote no reward: neither reward.json nor reward.txt"
-"""The message where there is no file."""
+"""The message if there is no reward file."""
 
 _MAX_SIZE = 2**20  # bytes of a file
-_MAX_SHOWN = 60  # characters of what is shown
+_MAX_SHOWN = 60  # characters of an excerpt in a message
 _KEY = "reward"
 _JSON, _TEXT = "reward.json", "reward.txt"
 
@@ -29,20 +29,20 @@ _JSON, _TEXT = "reward.json", "reward.txt"
 class UnreadableReward(IntercodeError):
     """A verifier's file does not hold a reward; the message says which file, and why.
 
-    It does not say whose fault that is: the caller knows what the verifier makes of the task's own
-    solution.
+    It does not say whose fault that is: only the caller knows the verifier's result for the task's
+    own solution.
     """
 
 
 def reward_of_files(files: Mapping[str, bytes]) -> Reward:
-    """Return the reward that a verifier's files say.
+    """Return the reward in a verifier's files.
 
     Args:
-        files: the content of ``reward.json`` and ``reward.txt``, as far as they are there.
+        files: the content of ``reward.json`` and ``reward.txt``, if they exist.
 
     Raises:
         UnreadableReward: there is none, or it is empty, not a number, nan, infinite, outside of 0
-            to 1, or said twice with different values.
+            to 1, or given twice with different values.
     """
     if _TEXT in files and _JSON not in files:
         return _make_reward(_check(_TEXT, "", _parse_number(files[_TEXT])), {})
@@ -130,12 +130,12 @@ def _excerpt(text: str) -> str:
 
 
 def missing(reward: Reward, minimums: Iterable[tuple[str, float]]) -> str:
-    """Return why the step after a reward does not begin, or nothing.
+    """Return why a step's reward does not allow the next step, or an empty text.
 
     Args:
-        reward: what the step before it came to.
-        minimums: the parts that it has to have, with their values; ``reward`` is the reward itself
-            where it has no such part. A part that it has not is below everything.
+        reward: the reward of the step.
+        minimums: the parts that it needs, with their minimum values; ``reward`` is the reward
+            itself, unless it has a part of that name. A missing part is below any minimum.
     """
     values = {_KEY: reward.value, **reward.parts}
     for name, value in minimums:
@@ -150,8 +150,8 @@ def reward_of_steps(rewards: Sequence[Reward], overall: str) -> Reward:
     """Return the reward of a task of several steps.
 
     Args:
-        rewards: those of the steps that were graded, in order.
-        overall: ``mean`` of each part, where a step without it counts 0, or ``final``: the last.
+        rewards: the rewards of the graded steps, in order.
+        overall: ``mean`` of each part, where a step without it counts 0, or ``final`` for the last.
     """
     if not rewards:
         return Reward(0.0, {}, "no step was graded")

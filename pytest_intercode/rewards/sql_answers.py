@@ -1,8 +1,8 @@
-"""The reward for answers in words to questions about a database: 1.0 if they are the right ones.
+"""The reward for answers in words to questions about a database: 1.0 if they are right, else 0.
 
 Answers are read and compared as AgentBench does: THUDM/AgentBench at 578c5e9f,
 ``src/server/tasks/dbbench/result_processor.py``. A number may be off by 0.01, a percent sign and
-commas are left out, and what stands for no value is 0.
+commas are ignored, and a word for no value counts as 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_VALUE = frozenset(
     ("", "none", "null", "undefined", "nan", "inf", "infinity", "-inf", "-infinity")
 )
 _ITEM = re.compile(r"""((?:[^,"']|"[^"]*"|'[^']*')*),?""")
-_MAX_CHARACTERS = 1_000_000  # of what is read as a list
+_MAX_CHARACTERS = 1_000_000  # of a text that is parsed as a list
 
 
 def sql_answers_reward(state: Mapping[str, Any]) -> Reward:
@@ -41,7 +41,7 @@ def sql_answers_reward(state: Mapping[str, Any]) -> Reward:
 
 
 def read_answers(text: str) -> list[str]:
-    """Return the answers in a text: those of a list in JSON or Python, or the text as one."""
+    """Return the answers in a text: the items of a JSON or Python list, or the text as one."""
     bare = text.strip()
     if not (bare.startswith("[") and bare.endswith("]")):
         return [text]
@@ -49,7 +49,7 @@ def read_answers(text: str) -> list[str]:
         try:
             values = parse(bare) if len(bare) <= _MAX_CHARACTERS else None
             if isinstance(values, list):
-                # A row of one column, as a driver shows it.
+                # A tuple of one value is a row of one column, as a driver shows it.
                 return [
                     str(value[0] if isinstance(value, tuple) and len(value) == 1 else value)
                     for value in values
@@ -60,7 +60,7 @@ def read_answers(text: str) -> list[str]:
 
 
 def answers_are_right(answers: Sequence[str], gold: Sequence[str]) -> bool:
-    """Whether answers are gold's: numbers one by one, and anything else as a set."""
+    """Whether answers are gold's: numbers in any order, and anything else as a set."""
     plain_answers, right = [*map(_plain, answers)], [*map(_plain, gold)]
     if not all(map(_is_number, (*plain_answers, *right))):
         return set(plain_answers) == set(right)

@@ -1,13 +1,12 @@
-"""The strict reward for tasks that change a database: the end states are equal, or not.
+"""The strict reward for tasks that change a database: whether the end states are equal.
 
-Both sides begin with equal databases. A *change* is one fact about the database that is true at
-the end and was not at the start, or the other way round: a row of a table, a table's columns, a
-view, an index, a trigger, a constraint. Rows count as multisets, columns in any order, a view by
-its rows.
+Both sides begin with equal databases. A *change* is one fact about the database that is true only
+at the end or only at the start: a row of a table, a table's columns, a view, an index, a trigger,
+a constraint. Rows are compared as multisets, columns in any order, and a view by its rows.
 
-The value is 1.0 only when both sides made the same changes. Else it is the share of changes that
-both made, of those that either made, below 1; it is 0 where the agent changes nothing
-that gold changes.
+The value is 1.0 only when both sides made the same changes. Otherwise it is the share of changes
+that both made, of those that either made, below 1; it is 0 if the agent makes none of gold's
+changes.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ __all__ = [
     "sql_changes_reward_again",
 ]
 
-_MAX_ROWS = 100_000  # of all tables that may be different; more are not looked at one by one
+_MAX_ROWS = 100_000  # of all tables that may differ; more are not compared one by one
 
 _Row: TypeAlias = "tuple[Cell, ...]"
 
@@ -41,9 +40,9 @@ class Changes:
     """What one side did to the database.
 
     Attributes:
-        added: facts that are true now and were not, and how often.
-        removed: facts that were true and are not now.
-        uncommitted: a transaction was left open, whose work does not count.
+        added: the facts that are true only at the end, with their counts.
+        removed: the facts that were true only at the start, with their counts.
+        uncommitted: whether a transaction was left open, whose work does not count.
         unreadable: why the end state could not be read; empty if it could.
     """
 
@@ -54,13 +53,13 @@ class Changes:
 
     @property
     def too_many(self) -> bool:
-        """Whether there are more than are looked at one by one."""
+        """Whether a table has too many rows to compare them one by one."""
         facts = (*self.added, *self.removed)
         return any(fact.startswith(("more rows of ", "too many rows of ")) for fact in facts)
 
 
 def changes_between(before: State, after: State) -> Changes:
-    """Return what is different in two states of a database."""
+    """Return the changes from one state of a database to another."""
     old = Counter(f"{name} {text}".strip() for name, text in before.others.items())
     new = Counter(f"{name} {text}".strip() for name, text in after.others.items())
     remaining = _MAX_ROWS
@@ -74,7 +73,7 @@ def changes_between(before: State, after: State) -> Changes:
 
 
 def _changed_rows(before: Table | None, after: Table | None) -> tuple[Counter[_Row], Counter[_Row]]:
-    """Return the rows that are only in one of two tables, as the engine gave them."""
+    """Return the rows that are in only one of two tables; all, if their columns differ."""
     old, new = (Counter(table.rows if table else ()) for table in (before, after))
     if before is None or after is None or before.columns != after.columns:
         return old, new
@@ -82,7 +81,7 @@ def _changed_rows(before: Table | None, after: Table | None) -> tuple[Counter[_R
 
 
 def _facts(name: str, table: Table | None, rows: Counter[_Row], max_rows: int) -> Counter[str]:
-    """Return a table's columns, and those of its rows that count, as facts."""
+    """Return a table's columns and the given rows of it as facts."""
     facts: Counter[str] = Counter()
     if table is None:
         return facts
@@ -129,7 +128,7 @@ def sql_changes_reward(agent: Changes, gold: Changes) -> Reward:
 
 
 def changes_state(agent: Changes, gold: Changes) -> dict[str, Any]:
-    """Return both sides as builtins; facts that are many or long are digests."""
+    """Return both sides as builtins; many or long facts become digests."""
     size = sum(len(fact) for side in (agent, gold) for fact in (*side.added, *side.removed))
     digested = size > MAX_RECORDED_SIZE
 

@@ -1,9 +1,9 @@
 """InterCode's reward for sql, bit for bit (paper, section 3.2; code of release 1.0.2).
 
 Rows are compared as the text of Python tuples: the intersection over the union of both sides'
-rows, times Kendall's tau-b of the order in which the shared ones come. Its defects are part of the
-``paper`` profile: order counts where gold asks for none, 300 right rows of 301 are 1.0, and rows
-in reverse are -1.0.
+rows, times Kendall's tau-b of the order of the shared rows. Its defects are part of the ``paper``
+profile: the order counts even where gold does not ask for one, 300 right rows of 301 give 1.0, and
+rows in reverse order give -1.0.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def _tied_pairs(values: Sequence[object]) -> int:
 def paper_rows_state(agent: Sequence[str] | None, gold: Sequence[str]) -> dict[str, Any]:
     """Return both sides as builtins.
 
-    Where rows are many or long, each is its rank among all of them: the reward asks which are
-    equal and which come first, and no more.
+    If rows are many or long, each is recorded as its rank among all rows: the reward depends only
+    on which rows are equal, and on their order.
     """
     rows = [*(agent or ()), *gold]
     ranked = sum(map(len, rows)) > MAX_RECORDED_SIZE

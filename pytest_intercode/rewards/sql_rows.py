@@ -1,6 +1,6 @@
 """Rows of result sets as they are compared: cells, orders of columns, orders of rows.
 
-Cells are brought into one form, so that equal values are equal whatever type a driver gives. A
+Cells are converted to one form, so that values are equal whatever type a driver returns. A
 canonical cell is None, an int, a float, a str, or a pair of a kind and a text (bytes, and numbers
 that are not finite). All of them can be hashed and written as JSON.
 """
@@ -21,11 +21,11 @@ __all__ = ["Canonical", "Row", "canonical", "canonical_rows", "column_orders", "
 Canonical: TypeAlias = "int | float | str | tuple[str, str] | None"
 Row: TypeAlias = "tuple[Canonical, ...]"
 
-_WHOLE = Context(prec=15)  # what is whole to this many digits is whole
-_NEAR = Context(prec=12)  # the noise of sums of floats is below this
+_WHOLE = Context(prec=15)  # a number that is whole to this many digits is whole
+_NEAR = Context(prec=12)  # rounding errors of sums of floats are in later digits
 _DIGITS = Context(prec=9, rounding=ROUND_HALF_UP)
 _MAX_STEPS = 2000  # of the search for columns; only columns that are almost equal need many
-_MAX_CELLS = 30_000_000  # that it looks at, in some seconds
+_MAX_CELLS = 30_000_000  # that the search compares, in some seconds
 _MAX_BYTES = 64  # of a cell; longer ones become a digest
 
 
@@ -33,8 +33,8 @@ def canonical(cell: Any) -> Canonical:
     """Return a cell in its canonical form.
 
     Whole numbers are exact. Others have 9 significant digits, rounded half up from 12, so that
-    neither the last bits of a float nor its way to a decimal make a difference. Dates, times and
-    spans are ISO text.
+    neither the last bits of a float nor its conversion to a decimal make a difference. Dates and
+    times are ISO text, and time spans are text as SQL writes them.
     """
     if cell is None or cell.__class__ is int or cell.__class__ is str:
         return cell
@@ -67,7 +67,7 @@ def _float(value: float) -> Canonical:
         return ("number", str(value))
     if value.is_integer() and abs(value) <= 2**53:
         return int(value)
-    # Most have no more digits than are compared, and decimals are slow.
+    # Most floats have no more digits than are compared, and decimals are slow.
     if float(f"{value:.9g}") == value:
         return value
     return _decimal(Decimal(repr(value)))
@@ -82,7 +82,7 @@ def _decimal(value: Decimal) -> Canonical:
             if candidate == candidate.to_integral_value():
                 return int(candidate)
     elif value == value.to_integral_value() and value.as_tuple().exponent == 0:
-        return int(value)  # written out in full, as no float is
+        return int(value)  # written out in full, so it does not come from a float
     rounded = float(_DIGITS.plus(_NEAR.plus(value)))
     return int(rounded) if rounded.is_integer() and abs(rounded) <= 2**53 else rounded
 
@@ -99,9 +99,9 @@ def _span(value: timedelta) -> str:
 def column_orders(
     rows: Sequence[Row], universe: Sequence[Row], width: int
 ) -> Iterator[tuple[int, ...]]:
-    """Yield orders of columns in which all rows are among gold's, if there are any.
+    """Yield the orders of columns in which all rows are among gold's, if there are any.
 
-    Columns are matched by what they hold before any order is tried, so that few orders are left.
+    Columns are matched by their contents before any order is tried, so that few orders remain.
 
     Args:
         rows: the answer's rows.
@@ -109,7 +109,7 @@ def column_orders(
         width: how many columns both have.
 
     Yields:
-        For each column of gold, the number of the answer's column in its place.
+        For each column of gold, the index of the answer's column in its place.
     """
     agent_columns: list[Sequence[Canonical]] = [
         [row[index] for row in rows] for index in range(width)
@@ -134,12 +134,12 @@ def column_orders(
         place = places[depth]
         tried_columns: list[Sequence[Canonical]] = []
         for index in fitting[place]:
-            # Columns that hold the same lead to the same.
+            # Columns with equal contents give equal results.
             if index in matched.values() or agent_columns[index] in tried_columns:
                 continue
             steps += 1
             cells += (depth + 1) * (len(rows) + len(universe))
-            # However large the rows are, one way through all columns is tried.
+            # However large the rows are, one step for each column is allowed.
             if steps > _MAX_STEPS or (steps > width and cells > _MAX_CELLS):
                 return
             tried_columns.append(agent_columns[index])
@@ -157,7 +157,7 @@ def _within(part: Counter[Any], whole: Counter[Any]) -> bool:
 
 
 def inversions(numbers: Sequence[int]) -> int:
-    """Count the pairs of which the larger comes first, by merging sorted halves."""
+    """Count the pairs whose larger number comes first, by merging sorted halves."""
     count, size = 0, 1
     numbers = list(numbers)
     while size < len(numbers):
@@ -165,7 +165,7 @@ def inversions(numbers: Sequence[int]) -> int:
             first_half = numbers[start : start + size]
             second_half = numbers[start + size : start + 2 * size]
             for value in second_half:
-                # Behind equal ones, a value is in order.
+                # A value after equal ones is in order.
                 count += len(first_half) - bisect_right(first_half, value)
             numbers[start : start + 2 * size] = sorted((*first_half, *second_half))
         size *= 2

@@ -1,13 +1,13 @@
-"""The strict reward for queries: the rows are gold's, or not.
+"""The strict reward for queries: whether the rows are gold's.
 
 Rows are compared as multisets of typed rows; the names of columns never count. The order counts
-where gold orders its rows, or where the task says so, and only between rows that gold's ORDER BY
-distinguishes: gold is a sequence of *runs*, each of rows that are tied. Where gold's LIMIT cuts a
-run, any of its rows are right.
+if gold orders its rows or the task requires it, and only between rows that gold's ORDER BY
+distinguishes: gold is a sequence of *runs*, each of rows that are tied. If gold's LIMIT cuts a
+run, any of the run's rows are right.
 
-The value is 1.0 only when the answer is right. Else it is below 1: the share of rows that both have
-(intersection over union, as multisets), and where the order counts half of that hangs on the share
-of pairs that are in order. An agent without a result gets 0.
+The value is 1.0 only when the answer is right. Otherwise it is below 1: the share of rows that both
+have (intersection over union, as multisets); if the order counts, half of that is in proportion to
+the share of pairs that are in order. An agent without a result gets 0.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Run:
     """Rows of gold that its order does not distinguish.
 
     Attributes:
-        rows: those that gold's result has.
-        tied: those that are tied with them, and that only gold's LIMIT left out.
+        rows: the rows in gold's result.
+        tied: rows that are tied with them, and that only gold's LIMIT left out.
     """
 
     rows: tuple[Row, ...]
@@ -47,14 +47,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Rows:
-    """A result as it is compared.
+    """The result of a query in the form in which it is compared.
 
     Attributes:
         width: how many columns it has.
         runs: its rows, in order; an agent's are all in one run.
-        ordered: the order of the runs counts.
-        truncated: there were more rows than are compared.
-        problem: why there is no result; the empty string where there is one.
+        ordered: whether the order of the runs counts.
+        truncated: whether there were more rows than are compared.
+        problem: why there is no result; empty if there is one.
     """
 
     width: int = 0
@@ -103,7 +103,7 @@ def _arrangements(
 
 
 def accepts(rows: Sequence[Row], gold: Rows) -> bool:
-    """Whether rows are gold's, columns in order, up to what gold's order leaves open."""
+    """Whether rows are gold's, with columns in order, except for ties that gold's order allows."""
     if len(rows) != sum(len(run.rows) for run in gold.runs):
         return False
     if not gold.ordered:
@@ -121,7 +121,7 @@ def accepts(rows: Sequence[Row], gold: Rows) -> bool:
 
 
 def _expected_rows(rows: Sequence[Row], gold: Rows) -> Counter[Row]:
-    """Return gold's rows, and of the ties that its LIMIT cuts those that an answer has."""
+    """Return gold's rows; among the ties that its LIMIT cuts, prefer those that an answer has."""
     expected: Counter[Row] = Counter()
     for run in gold.runs:
         if not run.tied:
@@ -166,7 +166,7 @@ def _partial(rows: Sequence[Row], gold: Rows) -> Reward:
 
 
 def _in_order(rows: Sequence[Row], gold: Rows, expected: Counter[Row]) -> float:
-    """Return the share of pairs that are in gold's order, of those that it distinguishes."""
+    """Return the share of pairs in gold's order, of the pairs that it distinguishes."""
     run_numbers: dict[Row, deque[int]] = defaultdict(deque)
     for number, run in enumerate(gold.runs):
         for row in {*run.rows, *run.tied} if run.tied else run.rows:
@@ -177,10 +177,10 @@ def _in_order(rows: Sequence[Row], gold: Rows, expected: Counter[Row]) -> float:
         if remaining[row] > 0:
             remaining[row] -= 1
             choices = run_numbers[row]
-            # The last one stays, as a run with ties has each of its rows only once here.
+            # The last number stays, as a run with ties lists each of its rows only once here.
             numbers.append(choices.popleft() if len(choices) > 1 else choices[0])
     sizes = Counter(numbers).values()
-    # Rows of the same run are tied, so that their order says nothing.
+    # Rows of the same run are tied, so that their order does not count.
     pairs = (len(numbers) ** 2 - sum(size**2 for size in sizes)) // 2
     return 1 - inversions(numbers) / pairs if pairs else 1.0
 
@@ -191,13 +191,13 @@ def _in_order(rows: Sequence[Row], gold: Rows, expected: Counter[Row]) -> float:
 def rows_state(
     answer: Rows, gold: Rows, options: RewardOptions, *, exact: bool = False
 ) -> dict[str, Any]:
-    """Return both sides as builtins; where rows are many or long, equal numbers are equal rows.
+    """Return both sides as builtins; many or long rows become numbers, equal for equal rows.
 
     Args:
         answer: the agent's result.
-        gold: gold's.
-        options: the task's.
-        exact: the ties in gold's order are not known; only said in the record.
+        gold: gold's result.
+        options: the task's options.
+        exact: whether the ties in gold's order are not known; only recorded.
     """
     digest = _size(answer) + _size(gold) > MAX_RECORDED_SIZE
     if digest and options.columns == "any-order" and answer.width == gold.width:
@@ -217,7 +217,7 @@ def rows_state(
 
 def sql_rows_reward_again(state: Mapping[str, Any], options: RewardOptions) -> Reward:
     """Return the reward from a record that :func:`rows_state` made."""
-    if state["digested"]:  # the columns are in the best order already
+    if state["digested"]:  # the recorded columns are already in the best order
         options = replace(options, columns="in-order")
     return sql_rows_reward(_from_builtins(state["agent"]), _from_builtins(state["gold"]), options)
 

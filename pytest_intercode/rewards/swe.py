@@ -1,8 +1,8 @@
-"""The reward for swe: which tests pass after what was done, of those that should.
+"""The reward for swe: which of the tests that should pass do so after the agent's work.
 
-Equal to SWE-bench 5 in what counts as resolved. Names are looked up exactly, but for names that the
-published lists have cut inside of a parameter. A log that does not describe a whole run of the
-tests is refused as :class:`UngradableState`, as no verdict can be drawn from it.
+A task counts as resolved exactly when SWE-bench 5 counts it so. Names are looked up exactly, except
+for those that the published lists cut inside a parameter. A log that does not describe a complete
+run of the tests raises :class:`UngradableState`, as it allows no verdict.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _UNUSABLE = ("Patch Apply Failed", "Reset Failed", "Tests Errored", "Tests Timed Out")
-_RAN = (  # a number above zero in what a runner says at its end; compiled when it is first used
+_RAN = (  # a number above zero in the summary of a runner; compiled when it is first used
     r"Executed [1-9]\d* of \d+|TOTAL: [1-9]\d* (?:SUCCESS|FAILED)|(?<!\d)0*[1-9]\d* passing"
     r"|Tests:\s+[1-9]|Test Suites:\s+(?:\d+ \w+, )*[1-9]\d* total|^# tests [1-9]"
     r"|(?<!\d)0*[1-9]\d* specs?, \d+ failures?|': ok$"
@@ -45,20 +45,20 @@ _MAX_NAME_LENGTH = 200  # characters of a name in a reason
 def read_results(
     verification: Verification, log: str, exit_status: int | None = None, *, seal: str = ""
 ) -> Statuses:
-    """Return the status of each test that a log of a verification has.
+    """Return the status of each test in the log of a verification.
 
-    Only what is between the first marker of the tests' start and the next of their end is read,
-    where the command prints them, or all of the log where nothing is between.
+    If the command prints markers, only the part between the first start marker and the next end
+    marker is read, or the whole log if that part has no results.
 
     Args:
         verification: how the log was made.
         log: the whole output, standard error included.
-        exit_status: that of the tests, where it is known otherwise than from the log.
-        seal: what ``sealed_script`` added to the markers.
+        exit_status: the exit status of the tests, if it is known from elsewhere than the log.
+        seal: the secret that ``sealed_script`` added to the markers.
 
     Raises:
-        UngradableState: the log is of no whole run: it says so itself, a marker is missing, no
-            test was run, or the tests failed without one of them being recorded as failed.
+        UngradableState: the log is not of a complete run: it reports a problem itself, a marker is
+            missing, no test was run, or the run failed although no test is recorded as failed.
         ConfigurationError: there is no such parser.
     """
     start, end = f"{START}{seal}", f"{END}{seal}"
@@ -69,7 +69,7 @@ def read_results(
                 raise UngradableState(f"the log of the tests says {code!r}")
         if start not in log or end not in log:
             raise UngradableState("the tests did not run to their end: a marker is missing")
-        # A second marker of the start ends it as well, as in SWE-bench.
+        # A second start marker also ends this part, as in SWE-bench.
         part = log.split(start, 2)[1].partition(end)[0]
     statuses = parse(verification.parser, part)
     if not statuses and part is not log:
@@ -114,9 +114,9 @@ class SweReport:
 
 
 def excused_tests(verification: Verification, statuses: Mapping[str, Status]) -> frozenset[str]:
-    """Return those of a verification's tests that neither passed nor failed.
+    """Return the tests of a verification that neither passed nor failed.
 
-    They were skipped, or were expected to fail and did. Code under test can have that of any test:
+    They were skipped, or were expected to fail and did. Code under test can do this to any test:
     it calls ``pytest.skip()`` or ``pytest.xfail()``.
     """
     lookup = _Lookup(statuses, verification.parser == "junit")
@@ -131,13 +131,13 @@ def swe_report(
 ) -> SweReport:
     """Return which of a verification's tests are as they should be.
 
-    A test that was skipped is not fixed, but one that passed before may be. With
-    ``absent: passed`` a test that is not there is as it should be.
+    A skipped test of ``fail_to_pass`` is not fixed, but one of ``pass_to_pass`` is kept. With
+    ``absent: passed``, a test that has no result is as it should be.
 
     Args:
-        verification: its lists.
-        statuses: what became of the tests.
-        excused: those that may be skipped, or fail as expected; None for all, as in SWE-bench.
+        verification: the lists of tests.
+        statuses: the status of each test that has a result.
+        excused: the tests that may be skipped, or fail as expected; None for all, as in SWE-bench.
     """
     lookup = _Lookup(statuses, verification.parser == "junit")
     absent = verification.absent == "passed"
@@ -160,7 +160,7 @@ def swe_report(
 
 
 class _Lookup:
-    """Statuses by the names of lists, which may be cut inside of a parameter."""
+    """Statuses by the names in published lists, which may be cut inside a parameter."""
 
     def __init__(self, statuses: Mapping[str, Status], junit: bool) -> None:
         self._statuses = statuses
@@ -169,7 +169,7 @@ class _Lookup:
         self._counts: dict[Status, list[int]] = {}
 
     def status(self, name: str) -> Status | None:
-        """Return what became of a test, or None if nothing is known of it."""
+        """Return the status of a test, or None if it has no result."""
         status = self._statuses.get(name)
         if status is None and self._junit:
             status = self._statuses.get(junit_name(name))
@@ -178,18 +178,18 @@ class _Lookup:
         return status
 
     def _of_cut(self, name: str) -> Status | None:
-        """Return what the names count as that begin with this one: passed only if all do.
+        """Return the joint status of the tests whose names begin with this one.
 
-        Of those that pass, one that was expected to fail makes it so for all.
+        They pass only if all do; if one of them was an expected failure, so is the joint status.
         """
         if self._names is None:
             self._names = sorted(self._statuses)
             for status in Status:
                 ones = (self._statuses[name] is status for name in self._names)
-                # How many are before each name, so that a range is counted by a subtraction.
+                # The count before each name, so that a subtraction counts those of a range.
                 self._counts[status] = [0, *accumulate(map(int, ones))]
         first = bisect_left(self._names, name)
-        # The first that is behind all names with this beginning.
+        # The first name after all those with this beginning.
         end = bisect_left(self._names, name[:-1] + chr(ord(name[-1]) + 1))
         counts = {s: c[end] - c[first] for s, c in self._counts.items() if c[end] > c[first]}
         if not counts:
@@ -240,7 +240,7 @@ def _clip_name(name: str) -> str:
 
 
 def swe_state(report: SweReport, tolerance: int = 0) -> dict[str, Any]:
-    """Return what a reward is given by, as builtins: the names of tests, and the tolerance."""
+    """Return what a reward is computed from, as builtins: names of tests, and the tolerance."""
     state = {name: list(tests) for name, tests in asdict(report).items()}
     return {**state, "tolerance": tolerance}
 

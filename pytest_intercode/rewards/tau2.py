@@ -1,7 +1,7 @@
-"""The reward of tau2-bench: a product of what each task names, of its end state and its words.
+"""The reward of tau2-bench: the product of the criteria that a task names.
 
-The formulas are those of its evaluator: sierra-research/tau2-bench at a2c02472,
-``src/tau2/evaluator``.
+Criteria are about the end state and about what was said. The formulas are those of its evaluator:
+sierra-research/tau2-bench at a2c02472, ``src/tau2/evaluator``.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def tau2_reward(state: Mapping[str, Any]) -> Reward:
 
 
 def _is_compared(criteria: Mapping[str, Any]) -> bool:
-    """Whether there is anything that the end state is compared with."""
+    """Whether there is anything to compare the end state with."""
     return not (criteria.get("actions") is None and criteria.get("env_assertions") is None)
 
 
 def _is_call(call: Mapping[str, Any], action: Mapping[str, Any]) -> bool:
-    """Whether a call is one of gold's, by the arguments that count; by default the call's own."""
+    """Whether a call equals gold's in the arguments that count: by default, all of the call's."""
     names = action.get("compare_args")
     keys = call["arguments"].keys() if names is None else names
     values, gold_values = (
@@ -64,6 +64,6 @@ def _is_call(call: Mapping[str, Any], action: Mapping[str, Any]) -> bool:
 
 
 def _is_said(text: str, conversation: Sequence[Mapping[str, str]]) -> bool:
-    """Whether the agent said something in one message; commas in what it says are left out."""
+    """Whether the agent said a text in one of its messages, whose commas are ignored."""
     messages = (line["agent"] for line in conversation if line.get("agent", "").strip())
     return any(text.lower() in message.lower().replace(",", "") for message in messages)

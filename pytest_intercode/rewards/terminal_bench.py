@@ -28,11 +28,11 @@ _MAX_NAMES = 5  # of failed tests in a reason
 
 
 class NoResults(IntercodeError):
-    """A log has no results, as the tests never ran or their run was ended."""
+    """A log has no results, because the tests never ran or their run was cut short."""
 
 
 def excused_results(parser: str, log: str) -> frozenset[str]:
-    """Return the tests that were skipped or failed as expected, which code under test can ask for.
+    """Return the tests that were skipped or failed as expected, which code under test can cause.
 
     Args:
         parser: as :func:`terminal_bench_reward` takes it.
@@ -50,7 +50,7 @@ def pytest_results(log: str, excused: Container[str] | None = None) -> dict[str,
     """Return the tests of pytest's short summary, and whether they passed.
 
     Tests that were skipped or failed as expected have passed; those that passed unexpectedly have
-    not. A test's name is what is behind its file.
+    not. A test's name is the part after its file.
 
     Args:
         log: what the run printed.
@@ -93,7 +93,7 @@ def _swebench_results(log: str) -> dict[str, bool]:
 
 
 def terminal_bench_reward(parser: str, log: str, excused: Container[str] | None = None) -> Reward:
-    """Return 1 where every test passed, else 0; the share of those that did is a part of it.
+    """Return 1 if every test passed, else 0; the share of those that passed is the part ``tests``.
 
     Args:
         parser: ``terminal-bench`` or ``terminal-bench-swebench``.

@@ -1,7 +1,7 @@
-"""Diffs of the text files by which an agent's end state differs from gold's: evidence for people.
+"""Diffs of the text files in which an agent's end state differs from gold's: evidence for people.
 
-They decide nothing; an end state is graded by digests. What an agent leaves is read in bounds, and
-compared in bounds: a diff takes time with the product of both sides' lines.
+They do not affect grading, which compares digests. An agent's files are read and compared within
+limits: the time of a diff grows with the product of both sides' lines.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 __all__ = ["equal_ends", "text_diff"]
 
-_MAX_LINES = 400  # of each side, without those that both begin or end with
+_MAX_LINES = 400  # of each side, without the lines that both begin or end with
 _MAX_DIFF_LINES = 200  # lines of a diff
 _MAX_LINE_LENGTH = 300  # characters of a line
 _CONTEXT = 3  # equal lines around a difference, as diff prints
-_NO_END = "\n"  # ends the lines of a text without a newline at its end: no line has it
+_NO_END = "\n"  # last item for a text without a final newline; no line can equal it
 _NO_END_NOTE = "\\ No newline at end of file"
 
 
@@ -27,7 +27,7 @@ def text_diff(agent: bytes | None, gold: bytes | None) -> list[str]:
         gold: gold's file (``-``); likewise.
 
     Returns:
-        Nothing where one of them is not text, where they do not differ, or are too long for a diff.
+        The lines; none if one file is not text, or if they do not differ or are too long to diff.
     """
     old, new = _lines(gold), _lines(agent)
     if old is None or new is None:
@@ -44,7 +44,7 @@ def text_diff(agent: bytes | None, gold: bytes | None) -> list[str]:
 
 
 def equal_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """Return how many lines two texts begin with alike, and how many of the rest end alike."""
+    """Return how many lines two texts have in common at their start, and then at their end."""
     shortest = min(len(old), len(new))
     head = 0
     while head < shortest and old[head] == new[head]:
@@ -56,7 +56,7 @@ def equal_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
 
 
 def _lines(content: bytes | None) -> list[str] | None:
-    """Return the lines of a text; None for what is not text."""
+    """Return the lines of a text; None if it is not text."""
     if not content:
         return []
     try:

@@ -1,4 +1,4 @@
-"""The reward of a test run in a verifier: what it printed and wrote comes to a number. Pure."""
+"""The reward of a test run in a verifier, from what it printed and wrote. Pure."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ _MAX_SHOWN_CHARACTERS = 16_000
 
 
 class NothingRan(IntercodeError):
-    """The tests came to no result at all, which may be the task's fault; the message says how."""
+    """The tests gave no result at all, which may be the task's fault; the message explains it."""
 
 
 @dataclass(frozen=True)
 class TestRun:
-    """What running a task's tests came to.
+    """The outcome of running a task's tests.
 
     Attributes:
         status: the command's exit status; None if it had none.
-        ended: how it ended: by itself, by the clock, by its flood of output, or called off.
+        ended: how it ended: by itself, by the timeout, by too much output, or cancelled.
         log: what it printed.
-        reports: the files that it was to write, by their paths; those that are there.
-        passes: a part of the name of the sentinel that must pass; empty where there is none.
-        fails: the same of the sentinel that must fail.
-        seal: a secret after the markers that the command printed.
+        reports: the report files that exist, by their paths.
+        passes: a part of the name of the sentinel that must pass; empty if there is none.
+        fails: the same for the sentinel that must fail.
+        seal: the secret after the markers that the command printed.
     """
 
     __test__ = False
@@ -66,10 +66,10 @@ class TestRun:
 
     @property
     def tail(self) -> str:
-        """The end of what was printed, for people: 60 lines and 4,000 characters at most.
+        """The end of the output, for people: 60 lines and 4,000 characters at most.
 
-        It is without the seal. A line before it counts what it lacks; one after it names the
-        sentinels that ran among the task's tests.
+        The seal is removed. A line before the text counts the missing characters; one after it
+        names the sentinels that ran among the task's tests.
         """
         end = self.log[-_MAX_TAIL_CHARACTERS:]
         lines = end.rstrip("\n").split("\n")[-_MAX_TAIL_LINES:]
@@ -81,11 +81,11 @@ class TestRun:
 
     @property
     def shown(self) -> str:
-        """What was printed, for the agent: the beginning and the end of 16,000 characters."""
+        """The output for the agent: its beginning and end, at most 16,000 characters."""
         return self._explain_own_tests(clipped(self.log.rstrip("\n"), _MAX_SHOWN_CHARACTERS))
 
     def _explain_own_tests(self, text: str) -> str:
-        """Return a part of the log without the seal, and with a line on our own tests in it."""
+        """Return a part of the log without the seal, with a line that explains our own tests."""
         own_lines = [
             f"{name} has to {verb}"
             for name, verb in ((self.passes, "pass"), (self.fails, "fail"))
@@ -99,7 +99,7 @@ class TestRun:
 def excused_in(verification: Verification, run: TestRun) -> frozenset[str]:
     """Return which tests of a run neither passed nor failed; see :func:`excused_tests`.
 
-    It is empty for a command of which only the status or the reward is read.
+    The set is empty for a command whose exit status or reward alone is read.
 
     Raises:
         NothingRan: there is no result of any test.
@@ -117,11 +117,11 @@ def excused_in(verification: Verification, run: TestRun) -> frozenset[str]:
 def reward_of_run(
     verification: Verification, run: TestRun, excused: Container[str] | None = None
 ) -> tuple[Reward, dict[str, Any]]:
-    """Return the reward, and as builtins what it was worked out from.
+    """Return the reward, and as builtins what it was computed from.
 
     Args:
         verification: how the tests were run.
-        run: what came of it.
+        run: the outcome of the run.
         excused: the tests that may be skipped, or fail as expected; None for all.
 
     Raises:
@@ -151,7 +151,7 @@ def reward_of_run(
 
 
 def _own_reward(verification: Verification, run: TestRun, excused: Container[str] | None) -> Reward:
-    """Return the reward of tests that say themselves what it is, or that have to pass all."""
+    """Return the reward of tests that report it themselves, or that all have to pass."""
     try:
         if verification.parser != "reward":
             return terminal_bench_reward(verification.parser, run.log, excused)
@@ -160,7 +160,7 @@ def _own_reward(verification: Verification, run: TestRun, excused: Container[str
         raise NothingRan(f"{nothing}; it printed last: {_last(run.log)}") from None
     asks = any(name.startswith("pytest") for name in verification.kit or ())
     if reward.value < 1.0 and asks and not any(map(_ends_pytest, run.log.split("\n"))):
-        # Scripts write 0 where they could not install what they run.
+        # Test scripts write the reward 0 if they could not install their requirements.
         raise NothingRan(f"pytest never ran; the test script printed last: {_last(run.log)}")
     return reward
 
@@ -177,14 +177,14 @@ def _statuses(verification: Verification, run: TestRun) -> Statuses:
 
 
 def _tampering(run: TestRun, statuses: Statuses) -> str:
-    """Return how the results are wrong about the sentinels; nothing if they are right."""
+    """Return how the results are wrong about the sentinels; empty if they are right."""
     for name, right in ((run.passes, True), (run.fails, False)):
         verdicts = {status in PASSING for test, status in statuses.items() if name in test}
         if name and not verdicts:
             return "one of our own tests, which ran as well, is not in them"
         if name and verdicts != {right}:
             return f"one of our own tests, which must {'pass' if right else 'fail'}, did not"
-    # A runner whose test failed ends with another status, so this report is not its own.
+    # A runner with a failed test does not end with status 0, so this report is not its own.
     if run.fails and run.status == 0:
         return "one of our own tests must fail, and the run ended with status 0"
     return ""

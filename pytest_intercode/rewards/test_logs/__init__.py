@@ -1,8 +1,8 @@
-"""What a log of tests says: the status of each test by its name.
+"""The status of each test in a log, by the test's name.
 
-Parsers know the output of test runners, and give what those of SWE-bench 5 give on the same log.
-Everything they read was written by the side that is graded, so each takes time that grows with the
-log's length and no faster, and none is given more than :data:`MAX_LOG_LENGTH`.
+Parsers read the output of test runners, and return what SWE-bench 5's parsers return for the same
+log. The graded side wrote everything that they read, so each takes time in proportion to the log's
+length, and none is given more than :data:`MAX_LOG_LENGTH`.
 
 A line whose first word merely begins with a status (``ERROR:``) is not a result. SWE-bench records
 the word, which is then neither a pass nor a failure.

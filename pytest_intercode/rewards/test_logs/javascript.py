@@ -1,7 +1,7 @@
 """Logs of test runners for JavaScript: jest, vitest, TAP, karma, mocha, and single projects' own.
 
-Those of which only failures are recorded are in ``javascript_failures.py``. Which parser a task
-needs can depend on its version or number; ``registry.py`` decides it.
+Parsers that record only failures are in ``javascript_failures.py``. Which parser a task needs can
+depend on its version or number; ``registry.py`` decides this.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pytest_intercode.rewards.test_logs.results import (
 )
 
 ESCAPE = re.compile(r"\x1B(?:[@-Z\\-_]|\[[0-?]*[ -/]*[@-~])")
-"""What a terminal takes for colours and the like."""
+"""Escape sequences of a terminal, such as colours."""
 
 _MARKS = {
     **{"✓": Status.PASSED, "✔": Status.PASSED},
@@ -83,7 +83,7 @@ _GROMMET_TIME = re.compile(r"\s\([\d.]+\s?m?s\)$")
 
 
 def parse_grommet(log: str) -> Statuses:
-    """Read ``PASS file`` and ``FAIL file``; a file that is there with both has passed."""
+    """Read ``PASS file`` and ``FAIL file``; a file with both has passed."""
     statuses = Results()
     lines = [line for line in log.split("\n") if line.startswith(("PASS", "FAIL"))]
     for word in ("FAIL", "PASS"):
@@ -153,7 +153,7 @@ _PRISM = "./node_modules/.bin/mocha tests/run.js --reporter json"
 
 
 def parse_prismjs(log: str) -> Statuses:
-    """Read what mocha's JSON reporter wrote after each line with the command that prism uses."""
+    """Read the output of mocha's JSON reporter after each line with prism's test command."""
     statuses = Results()
     for run in log.split(_PRISM)[1:]:
         start, end = run.find("{"), run.rfind("}")
@@ -179,7 +179,7 @@ _TITLE = re.compile(r'"fullTitle":\s"')
 
 
 def parse_lighthouse_json(log: str) -> Statuses:
-    """Read the names in what mocha's JSON reporter wrote, of lighthouse before version 3."""
+    """Read the names in the output of mocha's JSON reporter, for lighthouse before version 3."""
     statuses = Results()
     for run in log.split("./node_modules/.bin/mocha --reporter json")[1:]:
         passes = run.rpartition('"passes": [')[2].rpartition("]")
@@ -199,7 +199,7 @@ _MOCHA_TIME = re.compile(r"(.*)\s\(\d+m+s\)")
 
 
 def parse_lighthouse_mocha(log: str) -> Statuses:
-    """Read mocha's lists of suites and names, of lighthouse from version 9.5."""
+    """Read mocha's lists of suites and names, for lighthouse from version 9.5."""
     statuses = Results()
     for run in _MOCHA_RUN.split(log)[1:]:
         outline = Outline(" - ")
@@ -216,7 +216,7 @@ def parse_lighthouse_mocha(log: str) -> Statuses:
 
 
 def parse_calypso(log: str) -> Statuses:
-    """Read jest's list of suites and names after each command that calypso uses."""
+    """Read jest's list of suites and names after each of calypso's test commands."""
     statuses = Results()
     outline = Outline(" - ")
     for run in log.split(" ./node_modules/.bin/jest ")[1:]:
@@ -243,7 +243,7 @@ _NEXT_NOISE = ("ERROR", "LOG", "WARN", "Check", "in")
 
 
 def parse_next_karma(log: str) -> Statuses:
-    """Read karma's list of suites and names after each ``xvfb-run``, of fusion next."""
+    """Read karma's list of suites and names after each ``xvfb-run``, for fusion next."""
     statuses = Results()
     outline = Outline(" - ")
     log = _without_blocks(ESCAPE.sub("", log))
@@ -264,7 +264,7 @@ def parse_next_karma(log: str) -> Statuses:
 
 
 def _without_blocks(log: str) -> str:
-    """Leave out what assertions print, up to an empty line."""
+    """Remove the output of failed assertions, up to an empty line."""
     pieces, position = [], 0
     for start in _NEXT_ERROR.finditer(log):
         if start.start() < position:
@@ -283,7 +283,7 @@ _NEXT_PASSED = re.compile(r"^\s{4}✓\s(.*)\(", re.MULTILINE)
 
 
 def parse_next_mocha(log: str) -> Statuses:
-    """Read the lists of failures and passes below each ``Running:``, of fusion next 1.27."""
+    """Read the lists of failures and passes below each ``Running:``, for fusion next 1.27."""
     statuses = Results()
     suites = []
     for suite in _NEXT_SUITE.finditer(log):
@@ -306,7 +306,7 @@ _QUARTO_FILES = (re.compile(r"/tmp/\w+\.qmd"), re.compile(r"/tmp/\w+/"))
 
 
 def parse_quarto_cli(log: str) -> Statuses:
-    """Read ``[unit] name ... ok`` in colours; temporary files are numbered as they come."""
+    """Read ``[unit] name ... ok`` in colours; temporary files are numbered by first appearance."""
     statuses = Results()
     numbers: dict[str, int] = {}
     for line in log.split("\n"):

@@ -1,4 +1,4 @@
-"""Logs of JavaScript's test runners of which only the failures are recorded."""
+"""Logs of JavaScript test runners from which only the failures are recorded."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def parse_bpmn_js(log: str) -> Statuses:
             if start := pattern.search(line):
                 statuses[line[start.end() : -len("FAILED")]] = Status.FAILED
         if start := _BPMN_CHROME.search(line):
-            # From the last one on, as a greedy pattern takes it, in time in proportion to it.
+            # The name begins after the last match, as for a greedy pattern, but in linear time.
             places = [*_BPMN_LINUX.finditer(line, start.end())]
             if places:
                 statuses[line[places[-1].end() : -len("FAILED")]] = Status.FAILED
@@ -64,7 +64,7 @@ _OPENLAYERS_CASE = re.compile(r":\smismatch")
 
 
 def parse_openlayers(log: str) -> Statuses:
-    """Read failures of karma, of mocha and of the comparison of pictures."""
+    """Read failures of karma, of mocha and of image comparisons."""
     statuses = Results()
     lines = log.split("\n")
     for number, line in enumerate(lines):
@@ -111,7 +111,7 @@ def parse_eslint(log: str) -> Statuses:
 
 
 def _error_after(log: str, start: int) -> tuple[int, int] | None:
-    """Return where a name ends that starts here, and where the line's last ``Error`` ends."""
+    """Return where the name that starts here ends, and where the line's last ``Error`` ends."""
     position = start
     while (error := log.find("Error", position)) >= 0:
         line = max(log.rfind("\n", position, error) + 1, position)
@@ -172,7 +172,7 @@ def _placed_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _without_json(log: str) -> str:
-    """Leave out lines that are JSON, and those from a line that opens an object or list."""
+    """Remove lines that are JSON, and all lines of an object or list that a line opens."""
     lines = []
     in_object = in_list = False
     for line in log.split("\n"):
@@ -191,9 +191,9 @@ def _without_json(log: str) -> str:
 
 
 def _without_elements(log: str) -> str:
-    """Leave out elements of XML, up to the first tag that closes one of this name.
+    """Remove XML elements, each up to the first closing tag of its name.
 
-    Tags within that open one of the same name stay, and may be closed later.
+    Opening tags of the same name within an element stay, and may be closed later.
     """
     tags = [*_P5_TAG.finditer(log)]
     closings: dict[str, list[re.Match[str]]] = {}

@@ -1,8 +1,8 @@
-"""What runners write for programs: JUnit's XML, read safely, and JSON.
+"""Reports that test runners write for programs: JUnit's XML, read safely, and JSON.
 
-XML has no document type here and so no entities, and there are limits on everything. Runners of
-nearly every language write JUnit's. There is no schema that all keep to: a test is a ``testcase``
-with ``classname`` and ``name``, and below it may be ``failure``, ``error`` or ``skipped``.
+XML with a document type, and so with entities, is refused, and everything is limited. Runners of
+nearly every language write JUnit's XML. There is no schema that all follow: a test is a
+``testcase`` with ``classname`` and ``name``, and may contain ``failure``, ``error`` or ``skipped``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 _MAX_SIZE = 32 * 1024**2  # bytes of a document
-_MAX_DEPTH = 64  # elements within each other
+_MAX_DEPTH = 64  # nested elements
 _MAX_ELEMENTS = 1_000_000
 
 
@@ -81,7 +81,7 @@ def read_xml(data: bytes) -> Element:
         parser.Parse(data, True)
     except expat.ExpatError as error:
         raise UngradableState(f"not XML: {error}") from None
-    except (ValueError, LookupError) as error:  # an encoding that is not known
+    except (ValueError, LookupError) as error:  # an unknown encoding
         raise UngradableState(f"not XML: {error}") from None
     return top.children[0]
 
@@ -89,8 +89,8 @@ def read_xml(data: bytes) -> Element:
 def read_junit(data: bytes) -> Statuses:
     """Return the status of each test case: by ``classname::name``, or by the name alone.
 
-    A case that is there more than once has its worst status: a test that is run again does not
-    lose its failure.
+    A case that occurs more than once has its worst status: a test that is run again does not lose
+    its failure.
 
     Raises:
         UngradableState: it is not JUnit's XML, or over a limit.

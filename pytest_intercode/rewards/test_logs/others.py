@@ -31,7 +31,7 @@ _WORDS = {
 
 @by_line
 def parse_gotest(line: str) -> tuple[str, Status] | None:
-    """Read ``--- PASS: name (0.00s)``, tests within tests included; packages are not read."""
+    """Read ``--- PASS: name (0.00s)``, including subtests; packages are not read."""
     status = _WORDS.get(line[4:8]) if line.startswith("--- ") and line[8:10] == ": " else None
     end = line.rfind(" (", 0, len(line) - 2)
     return (line[10:end], status) if status and line.endswith(")") and end > 10 else None
@@ -39,7 +39,7 @@ def parse_gotest(line: str) -> tuple[str, Status] | None:
 
 @by_line
 def parse_cargo(line: str) -> tuple[str, Status] | None:
-    """Read ``test name ... ok``; what is ignored, and names with blanks, are not recorded."""
+    """Read ``test name ... ok``; ignored tests, and names with blanks, are not recorded."""
     words = line.split(None, 4)
     if len(words) != 4 or words[0] != "test" or words[2] != "..." or words[3] not in _CARGO:
         return None
@@ -165,7 +165,7 @@ _RUBY_MARKS = {
 
 @by_line
 def parse_rspec_transformed_json(line: str) -> tuple[str, Status] | None:
-    """Read ``name - passed``, into which rspec's JSON is made."""
+    """Read ``name - passed``, to which rspec's JSON is converted."""
     passed, failed = line.rfind(" - passed"), line.rfind(" - failed")
     end = max(passed, failed)
     return (line[:end], Status.PASSED if passed > failed else Status.FAILED) if end > 0 else None
@@ -178,7 +178,7 @@ _REDIS = re.compile(r"\[(ok|err|skip|ignore)\]:\s(.+)")
 
 @by_line
 def parse_redis(line: str) -> tuple[str, Status] | None:
-    """Read ``[ok]: name (3 ms)``; of a failure without the file that it is in."""
+    """Read ``[ok]: name (3 ms)``; the file of a failure is left out."""
     result = _REDIS.fullmatch(line)
     if result is None:
         return None
@@ -208,7 +208,7 @@ _GOOGLE = re.compile(r"\[\s*(OK|FAILED)\s*\]\s")
 
 
 def parse_doctest(log: str) -> Statuses:
-    """Read the XML of doctest: a case passes whose expressions all succeed."""
+    """Read the XML of doctest: a case passes if all its expressions succeed."""
     start = log.find("<doctest")
     end = log.find("</doctest>", max(start, 0))
     if start < 0 or end < 0:

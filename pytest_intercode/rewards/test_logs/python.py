@@ -1,7 +1,7 @@
 """Logs of test runners for Python: pytest in its summary's and its verbose form, unittest, others.
 
-``pytest -rA`` ends with lines that begin with a status. An id that has a blank in it is cut there
-by most of these parsers; the lists of published tasks hold the names that are cut.
+``pytest -rA`` ends with lines that begin with a status. Most of these parsers cut a test id at its
+first blank; the lists of published tasks contain names that are cut in the same way.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _SKIP_COUNT = re.compile(r"\[\d+\]")
 
 
 def parse_pytest(log: str) -> Statuses:
-    """Read ``STATUS name``; of a name with blanks the first word."""
+    """Read ``STATUS name``, and only the first word of a name with blanks."""
     return _read_summary(log, lambda name: name)
 
 
 def parse_pytest_options(log: str) -> Statuses:
-    """Read ``STATUS name``, where a path as parameter is cut to its last part."""
+    """Read ``STATUS name``; a parameter that is a path is cut to its last part."""
     return _read_summary(log, _shorten_option)
 
 
 def parse_matplotlib(log: str) -> Statuses:
-    """Read ``STATUS name``, where a button of the mouse is its number."""
+    """Read ``STATUS name``; a mouse button in it becomes its number."""
     log = log.replace("MouseButton.LEFT", "1").replace("MouseButton.RIGHT", "3")
     return _read_summary(log, lambda name: name)
 
@@ -89,9 +89,9 @@ _SHARE = re.compile(r"FAILED\s*\[.*?\]")
 
 @by_whole_line
 def parse_pydantic(line: str) -> tuple[str, Status] | None:
-    """Read ``STATUS name`` and ``name STATUS``, in colours; of a name with blanks one word."""
+    """Read ``STATUS name`` and ``name STATUS``, in colours, and one word of a name with blanks."""
     line = without_colours(line)
-    end = line.rfind("]") + 1  # beyond it there is nothing to be left out
+    end = line.rfind("]") + 1  # after it there is nothing to remove
     line = _SHARE.sub("FAILED", line[:end]) + line[end:]
     if line.startswith(_WORDS):
         word, *name = line.split(None, 2)
@@ -137,9 +137,9 @@ _NO_ISSUES = re.compile(r"\s\.\.\.\sSystem check identified no issues \(0 silenc
 
 
 def parse_django(log: str) -> Statuses:
-    """Read ``name ... ok`` and its kind, and results that other output has torn from their names.
+    """Read ``name ... ok`` and the like, also if other output separates a result from its name.
 
-    A test with a docstring is named by its first line. ``FAIL: name`` of the details adds an entry
+    A test with a docstring is named by its first line. ``FAIL: name`` in the details adds an entry
     under the method's name alone. Expected failures are not recorded.
     """
     statuses = Results()
@@ -171,7 +171,7 @@ def parse_django(log: str) -> Statuses:
 
 
 def _add_late_passes(log: str, statuses: Statuses) -> None:
-    """Add the tests whose ``ok`` comes lines later, after a message that is known."""
+    """Add the tests whose ``ok`` comes lines later, after a known message."""
     position = 0
     for start, marker in _with_line_starts(_LONG_CHECK, log):
         if start < position:
@@ -196,7 +196,7 @@ def _add_late_passes(log: str, statuses: Statuses) -> None:
 
 
 def _with_line_starts(pattern: re.Pattern[str], log: str) -> Iterator[tuple[int, re.Match[str]]]:
-    """Yield each match after the start of its line."""
+    """Yield the start of each match's line, and the match."""
     start = searched_end = 0
     for match in pattern.finditer(log):
         # A line may have very many matches, so it is not searched again for each of them.
@@ -250,7 +250,7 @@ parse_autograd = _by_prefix(
 
 @by_whole_line
 def parse_mypy(line: str) -> tuple[str, Status] | None:
-    """Read the last word of each line that says PASSED or FAILED."""
+    """Read the last word of each line that contains PASSED or FAILED."""
     status = next((word for word in ("PASSED", "FAILED") if word in line), None)
     return (line.rsplit(None, 1)[-1], _BY_WORD[status]) if status is not None else None
 

@@ -1,6 +1,6 @@
 """Logs that only rows of SWE-rebench V2 have: ExUnit, Mocha, XCTest, xUnit.net, JUnit in a log.
 
-The forms of names are facts of SWE-rebench V2 (MIT): its lists hold what its own parsers give.
+The forms of names come from SWE-rebench V2 (MIT): its lists hold the names that its parsers give.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BY_WORD = {status.value: status for status in Status if status is not Status.XF
 
 
 def _worst(rule: Rule, *, strip: bool = True) -> Parser:
-    """Return a parser by lines for which a test that did not pass never passes later."""
+    """Return a parser by lines; a test that once did not pass does not pass on a later line."""
 
     @wraps(rule)
     def parse(log: str) -> Statuses:
@@ -40,14 +40,14 @@ def _worst(rule: Rule, *, strip: bool = True) -> Parser:
 
 # -- Mocha
 
-_TAIL = 100  # characters of a line in which its end is looked for
+_TAIL = 100  # characters at the end of a line that are searched
 _NUMBER = re.compile(r"\d+\)\s")
 _BARE = re.compile(r"\(?\s?\d+(?:\.\d+)?\s?m?s\s?\)?$", re.IGNORECASE)
 _WARNED = re.compile(r"\[W\]\s*\d+\)\s")
 
 
 def _undated(name: str) -> str:
-    """Return the name of a test without how long it took, in parentheses or not."""
+    """Return the name of a test without its duration, in parentheses or not."""
     name = name.strip()
     time = _BARE.search(name, max(0, len(name) - _TAIL))
     return name[: time.start()].strip() if time else name
@@ -217,10 +217,10 @@ _OUTCOMES = (("<failure", Status.FAILED), ("<error", Status.ERROR), ("<skipped",
 
 
 def parse_junit_text(log: str) -> Statuses:
-    """Read each ``<testcase classname="C" name="n">`` as ``C n``, as it is written."""
+    """Read each ``<testcase classname="C" name="n">`` as ``C n``, verbatim."""
     results = Results()
     place, last = 0, log.rfind(_CLOSING)
-    end_of_tags = log.rfind(">") + 1  # beyond it no tag is closed
+    end_of_tags = log.rfind(">") + 1  # after it no tag is closed
     while case := _TESTCASE.search(log, place, end_of_tags):
         place, inside = case.end(), ""
         attributes = dict(_ATTRIBUTE.findall(case[1]))

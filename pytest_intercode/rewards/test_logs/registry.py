@@ -1,7 +1,7 @@
-"""Parsers of tests' logs by their names: the built-in ones, and those that installed packages add.
+"""Parsers of test logs by their names: the built-in ones, and those that installed packages add.
 
-An installed package adds a parser by an entry point, which is looked for when a name is not built
-in. Suites are checked by the names alone; a parser is imported when a log is read.
+An installed package adds a parser by an entry point, which is looked up when a name is not built
+in. Checking a suite needs only the names; a parser is imported when a log is read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 GROUP = "pytest_intercode.log_parsers"
-"""The group of entry points: each names a function of a log to statuses, as words, by name."""
+"""The group of entry points: each names a function that maps a log to statuses by test name."""
 
 _PARSERS_BY_MODULE = {
     "python": (
@@ -60,8 +60,8 @@ _PARSERS_BY_MODULE = {
     "junit": ("json_tests", "junit"),
 }
 _MODULES = {name: module for module, names in _PARSERS_BY_MODULE.items() for name in names}
-"""The module of each built-in parser, which is imported when a log is read. Its function there is
-``parse_`` and the name; SWE-bench's names are these with ``parse_log_`` before them."""
+"""The module of each built-in parser, which is imported when a log is read. The function's name is
+``parse_`` and the parser's name; SWE-bench's names have ``parse_log_`` before the parser's name."""
 
 _ALIASES = {
     **dict.fromkeys(("flask", "marshmallow", "pvlib", "pyvista", "sqlfluff"), "pytest"),
@@ -82,7 +82,7 @@ _BY_NUMBER: Mapping[str, Mapping[str, str]] = {
 }
 
 _BY_ROW = (*_BY_NUMBER, "lighthouse", "next")
-"""Names of SWE-bench that mean one of several parsers, by a row's number or version."""
+"""SWE-bench's names that mean one of several parsers, depending on a row's number or version."""
 
 
 _MISSING = frozenset(
@@ -94,10 +94,10 @@ _MISSING = frozenset(
         *("ruby_v2", "scala", "scala_v2", "scala_v3"),
     )
 )
-"""Names of SWE-rebench that have no parser here."""
+"""SWE-rebench's names that have no parser here."""
 
 UNTIMED = "+untimed"
-"""What follows the name of a parser whose names of tests are taken without their times."""
+"""The suffix of a parser's name that removes durations from the names of tests."""
 
 _PREFIX = re.compile("parse_(?:logs?_)?")
 _WITHIN = re.compile(r"\sin\s\d+(?:\.\d+)?\sm?sec\b", re.IGNORECASE)
@@ -105,11 +105,11 @@ _DURATION = re.compile(r"\d+(?:\.\d+)?\s?m?s", re.IGNORECASE)
 
 
 class UnknownParser(ConfigurationError):
-    """A row names a parser that its publisher has, and that is not here."""
+    """A row names a parser that its publisher has, but that does not exist here."""
 
 
 def untimed(name: str) -> str:
-    """Return the name of a test without how long it took: ``a (3 ms)``, ``a [0.1s]``."""
+    """Return the name of a test without its duration: ``a (3 ms)``, ``a [0.1s]``."""
     name = _WITHIN.sub("", name).strip()
     for opening, closing in ("[]", "()"):
         head, bracket, duration = name.removesuffix(closing).rpartition(opening)
@@ -124,11 +124,11 @@ def parser_names() -> tuple[str, ...]:
 
 
 def plain_parser(name: str) -> str:
-    """Return the one name of a parser that has several.
+    """Return the main name of a parser, which may have several names.
 
     Raises:
-        UnknownParser: a publisher of rows has it, and it is not here.
-        ConfigurationError: there is no such parser, or a package has one that is called as ours.
+        UnknownParser: a publisher of rows has it, but it does not exist here.
+        ConfigurationError: there is no such parser, or a package adds one with a built-in name.
     """
     plain = _PREFIX.sub("", name, count=1)
     plain = _ALIASES.get(plain, plain)
@@ -171,7 +171,7 @@ def parser_of_row(name: str, instance: str, version: str) -> str:
             )
         return parsers[number]
     if plain == "junit":
-        return "junit_text"  # of rows, it reads the log
+        return "junit_text"  # for rows, it reads the log
     if plain == "next":
         return "next_mocha" if version == "1.27" else "next_karma"
     if plain == "lighthouse":
@@ -191,14 +191,14 @@ def parse(name: str, log: str) -> Statuses:
     """Return the status of each test in a log, by the test's name.
 
     Args:
-        name: a parser's: a built-in one, the same with SWE-bench's ``parse_log_`` before it, or one
-            that an installed package adds. After it may be :data:`UNTIMED`.
-        log: the output of the tests. Its line ends become those of text that is read from a file.
+        name: the name of a parser: a built-in one, the same with SWE-bench's ``parse_log_`` before
+            it, or one that an installed package adds. :data:`UNTIMED` may follow it.
+        log: the output of the tests. Its line ends are converted to newlines.
 
     Raises:
         ConfigurationError: there is no such parser, or an added one cannot be loaded.
         UngradableState: the log is longer than :data:`MAX_LOG_LENGTH`, or has too many results, or
-            an added parser gave something else than statuses by name.
+            an added parser returned anything other than statuses by name.
     """
     plain = plain_parser(name.removesuffix(UNTIMED))
     parser = _builtin_parser(plain) if plain in _MODULES else _added_parser(plain)
@@ -234,7 +234,7 @@ def _added_parser(name: str) -> Parser:
                 statuses[str(test)] = Status(status)
         except UngradableState:
             raise
-        except Exception as error:  # of code that is not ours, on a log of somebody else's
+        except Exception as error:  # from third-party code, on an untrusted log
             raise UngradableState(f"{label}: {describe_error(error, function)}") from None
         return statuses
 

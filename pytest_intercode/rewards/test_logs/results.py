@@ -1,4 +1,4 @@
-"""What every parser of logs gives: statuses by name, within limits."""
+"""The results of every log parser: statuses by name, within limits."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ __all__ = [
 ]
 
 MAX_LOG_LENGTH = 32 * 1024**2
-"""Characters of a log that is read."""
+"""The most characters of a log that is read."""
 
 MAX_SUITE_LENGTH = 1024
-"""Characters of a suite's name that become part of the names of its tests."""
+"""The most characters of a suite's name that become part of the names of its tests."""
 
 _MAX_TESTS = 1_000_000  # of a log
 _MAX_NAMES_LENGTH = 64 * 1024**2  # characters of all names together
-_MAX_DEPTH = 50  # suites within each other that are in a name
+_MAX_DEPTH = 50  # nested suites that are in a name
 
 
 class Status(str, Enum):
-    """What became of one test."""
+    """The result of one test."""
 
     PASSED = "PASSED"
     FAILED = "FAILED"
@@ -49,10 +49,10 @@ class Status(str, Enum):
 
 
 PASSING = (Status.PASSED, Status.XFAIL)
-"""What counts as passed."""
+"""The statuses that count as passed."""
 
 DURATION = re.compile(r"(?<=.)\s\(\d+\s*m?s\)$")
-"""How long a test took, as several runners write it behind its name."""
+"""The duration of a test, as several runners write it after the test's name."""
 
 Statuses: TypeAlias = dict[str, Status]
 Parser: TypeAlias = Callable[[str], Statuses]
@@ -60,7 +60,7 @@ Rule: TypeAlias = "Callable[[str], tuple[str, Status] | None]"
 
 
 class Results(Statuses):
-    """Statuses by name, of which there are not too many; a later status replaces an earlier one."""
+    """Statuses by name, limited in number; a later status replaces an earlier one."""
 
     _size = 0
 
@@ -76,12 +76,12 @@ class Results(Statuses):
 
 
 def by_line(rule: Rule) -> Parser:
-    """Return a parser that asks a rule about each line, without the blanks around it."""
+    """Return a parser that applies a rule to each line, without the blanks around it."""
     return _by_rule(rule, lambda log: map(str.strip, log.split("\n")))
 
 
 def by_whole_line(rule: Rule) -> Parser:
-    """Return a parser that asks a rule about each line as it is."""
+    """Return a parser that applies a rule to each line as it is."""
     return _by_rule(rule, lambda log: log.split("\n"))
 
 
@@ -99,7 +99,7 @@ def _by_rule(rule: Rule, lines_of: Callable[[str], Iterable[str]]) -> Parser:
 
 
 def by_pattern(pattern: str, statuses: Mapping[str, Status], doc: str) -> Parser:
-    """Return a parser of lines that say a status, the pattern's first group, and then a name."""
+    """Return a parser of lines with a status, the pattern's first group, and then a name."""
     form = re.compile(pattern)
 
     @by_line
@@ -116,12 +116,12 @@ _CONTROL = dict.fromkeys(range(1, 32))
 
 
 def without_colours(line: str) -> str:
-    """Return a line without control characters and what terminals take for colours."""
+    """Return a line without control characters and terminal colours."""
     return _COLOUR.sub("", line).translate(_CONTROL)
 
 
 class Outline:
-    """The suites that a line is in; of very many or very long names the rest is left out."""
+    """The suites that a line is in; names beyond the limits of depth and length are left out."""
 
     def __init__(self, separator: str) -> None:
         self._separator = separator
