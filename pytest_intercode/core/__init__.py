@@ -1,1 +1,1 @@
-"""Plain data that all parts pass around: tasks, turns, usage, records; and what reads texts."""
+"""Plain data that all parts share (tasks, turns, usage, records), and parsers of texts."""

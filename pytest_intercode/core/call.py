@@ -1,4 +1,4 @@
-"""A call of a program that a test fakes or watches, as a run has it and as a record keeps it."""
+"""A call of a program that a test fakes or watches, in a run and in its record."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pytest_intercode.core.line import in_line
 
 __all__ = ["ShimCall", "shorten_calls"]
 
-_MAX_CALLS = 1_000  # that a record keeps
-_MAX_CHARACTERS = 256 * 1024  # of all of their texts
+_MAX_CALLS = 1_000  # calls that a record keeps
+_MAX_CHARACTERS = 256 * 1024  # characters of all texts of these calls
 _MAX_TEXT = 4_000  # characters of an argument, and of an input
 _MAX_ARGUMENTS = 200
-_MAX_READ = 4 * _MAX_TEXT  # characters of a text that are looked at before it is shortened
+_MAX_READ = 4 * _MAX_TEXT  # characters of a text that are masked before it is shortened
 
 
 @dataclass(frozen=True)
@@ -24,17 +24,17 @@ class ShimCall:
     Texts are decoded as UTF-8; other bytes are surrogates (``surrogateescape``).
 
     Attributes:
-        program: its name.
-        arguments: the words after it.
-        directory: where it was called.
-        input: its standard input, as far as a fake reads it; empty for watched programs and
+        program: the program's name.
+        arguments: the words after the name.
+        directory: the working directory of the call.
+        input: the standard input, as far as a fake reads it; empty for watched programs and
             scripts, which read it themselves.
-        status: its exit status, 128 and the signal's number if a signal ended it. None while it
-            runs, and where nobody reported its end, as it was killed together with its shim.
-        seconds: wall time until its end; 0.0 where ``status`` is None.
+        status: the exit status, 128 plus the signal's number if a signal ended it. None while it
+            runs, and if its end was not reported because it was killed together with its shim.
+        seconds: wall time until its end; 0.0 if ``status`` is None.
         start_time: when it was called, in seconds since the epoch.
-        refused: no answer was meant for it.
-        truncated: there was more of ``arguments`` or ``input`` than there is here.
+        refused: whether no answer was set up for this call.
+        truncated: whether ``arguments`` or ``input`` were longer than what is kept here.
     """
 
     program: str = field(metadata=in_line(printed=True))
@@ -61,8 +61,8 @@ def shorten_calls(calls: Sequence[ShimCall], change: Callable[[str], str]) -> tu
     """Return the calls that a record keeps: the first ones, with the beginnings of their texts.
 
     Args:
-        calls: all of them.
-        change: masks what no record may hold.
+        calls: all calls.
+        change: masks text that a record must not hold.
     """
 
     def shorten(text: str) -> str:

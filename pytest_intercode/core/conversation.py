@@ -1,4 +1,4 @@
-"""A conversation of an agent with its user: who answers, and what was said. Pure data."""
+"""A conversation between an agent and its user: who answers, and the messages. Pure data."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = [
 ]
 
 CallTool: TypeAlias = Callable[[str, Mapping[str, Any]], str]
-"""Calls a tool of a user's, by its name and its arguments, and returns what it says."""
+"""Calls a tool of the user with a name and arguments, and returns the tool's answer."""
 
 STOP_WORD = "DONE"
-"""What a simulated user says last, where a task does not say otherwise."""
+"""The last word of a simulated user, unless the task sets another one."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Conversation:
         replies: what the user says, in order; empty for a model.
         persona: who the user is, for the model.
         goal: what the user wants, for the model; the agent is not given it.
-        model: the model; empty for the one of the run.
-        stop: words by which the model ends the conversation, each at the end of a reply.
+        model: the model that plays the user; empty for the run's model.
+        stop: words with which the model ends the conversation, each at the end of a reply.
         max_turns: replies that the agent gets from the model; None for as many as it has turns.
-        instructions: all that the model is told, in place of our sentences around the persona.
-        opening: what is said in the agent's name before it begins; the reply is its query's end.
-        stops_anywhere: a stop word ends the conversation wherever it is in a reply.
+        instructions: the model's whole prompt, in place of our sentences around the persona.
+        opening: a message sent for the agent before it begins; the reply is added to its query.
+        stops_anywhere: whether a stop word anywhere in a reply ends the conversation.
     """
 
     replies: tuple[str, ...] = ()
@@ -53,14 +53,14 @@ class Conversation:
 
 
 UNSCRIPTED = Conversation()
-"""A user without a task."""
+"""A conversation whose user has neither replies nor a persona."""
 
 
 class Reply(str):
     """What a user says to an agent.
 
     Attributes:
-        is_last: the user ends the conversation with it, so that the agent does not get it.
+        is_last: whether the user ends the conversation with it; then the agent does not get it.
     """
 
     is_last: bool
@@ -74,13 +74,14 @@ class Reply(str):
 
 @dataclass(frozen=True)
 class Exchange:
-    """What an agent said to its user, and what the user said.
+    """A message of an agent to its user, and the user's reply.
 
     Attributes:
-        turn: how many turns the agent had taken by then.
-        message: what the agent said.
-        reply: what the user said; None where nobody answered.
-        is_last: the user ended the conversation with the reply, which the agent did not get.
+        turn: how many turns the agent had taken before it.
+        message: the agent's message.
+        reply: the user's reply; None if nobody answered.
+        is_last: whether the user ended the conversation with the reply, which the agent did not
+            get.
     """
 
     turn: int
@@ -90,16 +91,16 @@ class Exchange:
 
     @property
     def answer(self) -> str | None:
-        """What the agent got; None where that was nothing."""
+        """The reply that the agent got; None if it got none."""
         return None if self.is_last else self.reply
 
 
 def group_by_turn(dialogue: Sequence[Exchange], turn_count: int) -> dict[int, list[Exchange]]:
-    """Return what was said by the number of turns that were taken by then.
+    """Group exchanges by the number of turns that were taken before them.
 
     Args:
-        dialogue: what was said, in order.
-        turn_count: of the episode; nothing that a file says is later than that.
+        dialogue: the exchanges, in order.
+        turn_count: the episode's number of turns; later numbers in a file are reduced to it.
     """
     groups: dict[int, list[Exchange]] = {}
     for exchange in dialogue:

@@ -1,7 +1,7 @@
 """Dockerfiles as text: their instructions, the images that they name, and what a build reads. Pure.
 
-An instruction knows where each of its characters stands in the text, so that the name of an image
-can be replaced where it stands, whatever lines it goes over.
+An instruction records the position of each of its characters in the text, so that the name of an
+image can be replaced in place even if it continues over several lines.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _VARIABLE = re.compile(r"\\(\$)|\$(?:(\w+)|\{(\w+)(?:(:?[-+])([^}]*))?\})")
 _PLATFORM_VARIABLE = re.compile(r"\$(?:(BUILD|TARGET)PLATFORM|\{(BUILD|TARGET)PLATFORM\})")
 _WHOLE_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _PAIR = re.compile(r"""([A-Za-z_]\w*)=("(?:\\.|[^"\\])*"|'[^']*'|\S*)""")
-_MAX_VALUES = 4096  # characters of the variables in a text; of two, each may be twice the last one
+_MAX_VALUES = 4096  # characters of all values in a text; each variable may double the one before
 _CONTEXT_READERS = ("COPY", "ADD")
 _WITH_HEREDOCS = ("RUN", *_CONTEXT_READERS)
 
@@ -56,8 +56,8 @@ class Instruction:
 
     Attributes:
         name: its name in capitals.
-        rest: what follows the name, on one line.
-        places: for each character of ``rest``, where it stands in the text.
+        rest: the text after the name, on one line.
+        places: the position in the text of each character of ``rest``.
     """
 
     name: str
@@ -73,26 +73,26 @@ class Instruction:
 
     @property
     def arguments_index(self) -> int:
-        """Where in ``rest`` the flags end."""
+        """The index in ``rest`` at which the flags end."""
         index = 0
         while flag := _FLAG.match(self.rest, index):
             index = flag.end()
         return index
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Return the span in the text of a span of ``rest``."""
+        """Convert a span of ``rest`` to a span of the text."""
         return self.places[start], self.places[end - 1] + 1
 
 
 @dataclass(frozen=True)
 class ImageName:
-    """An image that a Dockerfile names and does not make itself.
+    """An image that a Dockerfile names but does not build itself.
 
     Attributes:
-        name: the name, with the defaults of the arguments that it is written with.
-        span: where it is written in the text.
-        argument: the argument that is all that is written there; empty where there is more.
-        platform: what ``FROM --platform`` says, with the same defaults; empty where nothing is.
+        name: the name, with build arguments in it replaced by their defaults.
+        span: the position of the name in the text.
+        argument: the build argument, if the name is written as a single one; else empty.
+        platform: the value of ``FROM --platform``, with the same defaults; empty without one.
     """
 
     name: str
@@ -102,7 +102,7 @@ class ImageName:
 
 
 def read_instructions(text: str) -> Iterator[Instruction]:
-    """Yield the instructions of a Dockerfile; comments and here-documents are left out."""
+    """Yield the instructions of a Dockerfile, without comments and here-documents."""
     lines = _Lines(text)
     escape = lines.escape()
     while lines.more:
@@ -126,7 +126,7 @@ class _Lines:
     """The lines of a text, taken one after the other."""
 
     def __init__(self, text: str) -> None:
-        # By a character as long, so that places stay right.
+        # Replace it with a character of the same length, so that positions stay correct.
         text = text.replace("\ufeff", " ", 1) if text.startswith("\ufeff") else text
         self._lines = re.findall(r"[^\n]*\n|[^\n]+", text)  # as builders take lines
         self._next = 0
@@ -144,7 +144,7 @@ class _Lines:
         return line, place
 
     def escape(self) -> str:
-        """Return the character that continues a line, which the first lines may set."""
+        """Return the character that continues a line; a directive in the first lines may set it."""
         for line in self._lines:
             directive = _DIRECTIVE.match(line.strip())
             if directive is None:
@@ -154,12 +154,12 @@ class _Lines:
         return "\\"
 
     def skip_heredocs(self, rest: str) -> None:
-        """Skip the here-documents that an instruction begins; one without an end is not one."""
+        """Skip the here-documents that an instruction begins; one without an end is ignored."""
         for word in _WORD.findall(rest):
             begin = _HEREDOC.fullmatch(word)
             if begin is None:
                 continue
-            # Looked up, as to search the text for each end would take the square of its length.
+            # An index, because searching the text for each end would take quadratic time.
             indexes = self._indexes["\t" if begin[1] else ""].get(begin[3], [])
             end = next(iter(indexes[bisect_left(indexes, self._next) :][:1]), -1)
             while self._next <= end:
@@ -167,7 +167,7 @@ class _Lines:
 
     @cached_property
     def _indexes(self) -> Mapping[str, Mapping[str, list[int]]]:
-        """Where each line is, as it is and without tabs before it."""
+        """The indexes of each line, by its text as it is and without its leading tabs."""
         indexes: dict[str, dict[str, list[int]]] = {"": {}, "\t": {}}
         for index, line in enumerate(self._lines):
             for stripped, lines in indexes.items():
@@ -176,7 +176,7 @@ class _Lines:
 
 
 def _join_lines(lines: _Lines, escape: str) -> tuple[str, list[int]]:
-    """Return the next line with those that continue it, and the places of its characters."""
+    """Return the next line with its continuation lines, and the positions of its characters."""
     whole, places = "", list[int]()
     while lines.more:
         line, place = lines.take()
@@ -206,7 +206,7 @@ def _nested(instruction: Instruction) -> Instruction | None:
 
 
 def _plain(instruction: Instruction) -> Instruction:
-    """Return an instruction, or the one that its ``ONBUILD`` holds."""
+    """Return an instruction, or for ``ONBUILD`` the instruction that it holds."""
     nested: Instruction | None = instruction
     while nested is not None and nested.name == "ONBUILD":
         instruction, nested = nested, _nested(nested)
@@ -214,14 +214,14 @@ def _plain(instruction: Instruction) -> Instruction:
 
 
 def find_images(text: str) -> list[ImageName]:
-    """Return the images that a Dockerfile starts from, copies from or mounts, where it names them.
+    """Return the images that a Dockerfile starts from, copies from or mounts.
 
-    What a stage of its own has as its name is not an image, and neither is what an argument without
-    a default would have to say.
+    The name of one of its own stages is not an image. A name that depends on an argument without a
+    default is left out.
     """
     names: list[ImageName] = []
     stages: set[str] = {"scratch"}
-    arguments: dict[str, str] | None = {}  # those before the first stage
+    arguments: dict[str, str] | None = {}  # arguments before the first stage
     values: dict[str, str] = {}
     for outer in read_instructions(text):
         instruction = _plain(outer)
@@ -240,7 +240,7 @@ def find_images(text: str) -> list[ImageName]:
             stages.add((stage[2] or "scratch").lower())
         elif instruction.name in (*_CONTEXT_READERS, "RUN"):
             for flag, value, index in instruction.flags():
-                # A number is that of a stage, whether there is one or not.
+                # A number always refers to a stage, even if there is no such stage.
                 if flag == "from" and not value.isdigit():
                     names += _find_image(instruction, index, index + len(value), {}, stages)
                 elif flag == "mount":
@@ -259,7 +259,7 @@ def _find_image(
     stages: set[str],
     platform: str = "",
 ) -> Iterator[ImageName]:
-    """Yield the image that is written in a part of an instruction, if it is one."""
+    """Yield the image that a part of an instruction names, if it names one."""
     while end - start > 1 and instruction.rest[start] in "\"'":
         if instruction.rest[end - 1] != instruction.rest[start]:
             break
@@ -273,7 +273,7 @@ def _find_image(
 
 
 def _mount_origin(value: str) -> tuple[int, int] | None:
-    """Return the span of what ``RUN --mount`` mounts from; None for the context."""
+    """Return the span of the source that ``RUN --mount`` mounts; None for the context."""
     start = 0
     for field in value.split(","):
         key, sign, _ = field.partition("=")
@@ -293,18 +293,17 @@ def replace_bases(
     replacements: Mapping[str, str],
     rename: Callable[[str, str], str] = lambda name, platform: name,
 ) -> tuple[str, dict[str, str], list[tuple[str, str]]]:
-    """Put other images in the place of those that a Dockerfile names.
+    """Replace images that a Dockerfile names with other images.
 
     Args:
         text: the Dockerfile.
-        replacements: other images by the names of those that they replace.
-        rename: returns the name that an image has for a platform; it is given its name, and what
-            ``FROM --platform`` says, which may be empty.
+        replacements: the new images, by the names of those that they replace.
+        rename: returns the name of an image for a platform; it is called with the image's name and
+            the value of ``FROM --platform``, which may be empty.
 
     Returns:
-        The text; the arguments that the build is to be given, by name, for images that are written
-        as an argument alone; and the images that are needed then, each with the name that it
-        replaces.
+        The text; the build arguments to pass, by name, for images that are written as a single
+        argument; and the images that the build then needs, each with the name that it replaces.
     """
     spans: list[tuple[tuple[int, int], str]] = []
     arguments: dict[str, str] = {}
@@ -320,12 +319,12 @@ def replace_bases(
 
 
 def write_platforms(text: str, build: str, target: str) -> str:
-    """Return a Dockerfile with the platforms that a builder of engines does not know by itself.
+    """Write out the platform variables that an engine's classic builder does not set.
 
     Args:
-        text: the Dockerfile, which may say ``FROM --platform=$BUILDPLATFORM``.
+        text: the Dockerfile, which may contain ``FROM --platform=$BUILDPLATFORM``.
         build: the engine's own platform.
-        target: that of the image.
+        target: the image's platform.
     """
     spans: list[tuple[tuple[int, int], str]] = []
     for instruction in read_instructions(text):
@@ -341,14 +340,14 @@ def write_platforms(text: str, build: str, target: str) -> str:
 def find_substitutes(
     text: str, replacements: Mapping[str, str], is_there: Callable[[str], bool]
 ) -> dict[str, str]:
-    """Return what replaces base images of Terminal-Bench 1 in a Dockerfile.
+    """Return the images that replace base images of Terminal-Bench 1 in a Dockerfile.
 
-    They are made of plain images, which replace them where they are not there.
+    These base images are made from plain images, which replace them if they are missing.
 
     Args:
         text: the Dockerfile.
         replacements: base images to use instead of others.
-        is_there: whether there is an image.
+        is_there: returns whether an image exists.
     """
     plain = {name: plain_base(name) for name in base_names(text) if name not in replacements}
     return {
@@ -359,21 +358,21 @@ def find_substitutes(
 
 
 def plain_base(name: str) -> str:
-    """Return the plain image that a base image of Terminal-Bench 1 is made of; empty of others."""
+    """Return the plain image behind a base image of Terminal-Bench 1; empty for other images."""
     return next(
         (base for pattern, base in _TERMINAL_BENCH_BASES.items() if re.search(pattern, name)), ""
     )
 
 
 def replace_spans(text: str, spans: list[tuple[tuple[int, int], str]]) -> str:
-    """Return a text with other words at some spans of it, which do not overlap."""
+    """Return a text with some spans, which must not overlap, replaced by other words."""
     for (start, end), word in sorted(spans, reverse=True):
         text = text[:start] + word + text[end:]
     return text
 
 
 def reads_context(text: str) -> bool:
-    """Whether a build may read files of its context. Where that is not certain, it may."""
+    """Whether a build may read files of its context; True if that is not certain."""
     for outer in read_instructions(text):
         instruction = _plain(outer)
         flags = list(instruction.flags())
@@ -392,7 +391,7 @@ def _mounts_context(value: str) -> bool:
 
 
 def parse_pairs(rest: str, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return what ``ENV`` or ``ARG`` sets, by name."""
+    """Return the values that ``ENV`` or ``ARG`` sets, by name."""
     values = {name: value.strip("\"'") for name, value in _PAIR.findall(rest)}
     if not values and " " in rest.strip():  # the old form: ENV NAME a value
         name, value = rest.strip().split(None, 1)
@@ -401,12 +400,13 @@ def parse_pairs(rest: str, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def expand_variables(text: str, variables: Mapping[str, str], unknown: str = "") -> str:
-    """Return a text with the values of variables.
+    """Replace variables in a text with their values.
 
     Args:
-        text: what is written.
+        text: the text.
         variables: the variables that are set.
-        unknown: what replaces one that is not set and has no default, or is longer than any path.
+        unknown: replaces a variable that is not set and has no default, and each one after the
+            values have become longer than any path.
     """
     room = _MAX_VALUES
 

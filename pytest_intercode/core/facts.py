@@ -1,7 +1,7 @@
-"""Facts: what ``pytest-intercode doctor`` says of a machine and a configuration, one line each.
+"""Facts: the lines that ``pytest-intercode doctor`` prints about a machine and a configuration.
 
 Each part of the package describes itself: backends, agents, datasets, extras. The command only
-prints what they say.
+prints these descriptions.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ class Fact:
     """One line about a machine or a configuration.
 
     Attributes:
-        subject: what it is about, in a word or two, such as ``docker limits``.
-        text: how it is, and what to do where it is not as it should be; one line without secrets.
-        state: ``ok`` for what is as it should be, ``note`` where something optional is missing,
-            ``problem`` where it cannot be used, or what the configuration asks for cannot run.
+        subject: the subject in a word or two, such as ``docker limits``.
+        text: the state, and how to fix it if something is wrong; one line without secrets.
+        state: ``ok`` if all is well, ``note`` if something optional is missing, ``problem`` if the
+            subject cannot be used, or if the configuration asks for something that cannot run.
     """
 
     subject: str
@@ -28,7 +28,7 @@ class Fact:
     state: Literal["ok", "note", "problem"] = "ok"
 
     def where(self, *, needed: bool) -> Fact:
-        """Return the same about something that is needed, or not: then a problem is a note."""
+        """Return the fact; a problem becomes a note if the subject is not needed."""
         if needed or self.state != "problem":
             return self
         return Fact(self.subject, self.text, "note")

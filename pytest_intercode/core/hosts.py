@@ -1,7 +1,7 @@
-"""Which hosts a sandbox with a limited network may reach: how they are written, and who is one.
+"""Hosts that a sandbox with a limited network may reach: how they are written and matched.
 
-Pure. Its text also runs in the proxy (``sandboxes/egress``), so it imports the standard library
-alone.
+Pure. The source of this module also runs in the proxy (``sandboxes/egress``), so it imports only
+the standard library.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ def _parse_networks(texts: str) -> tuple[Network, ...]:
 
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # a last label that makes an old form of an address
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # the last label of an address in an old form
 _MAX_NAME = 253  # characters of a host's name, by RFC 1035
 _MAX_PORT = 65535
 _FORM = "HOST or HOST:PORT, with a name, *.NAME, an address or a network such as 10.0.0.0/8"
-# Public by their numbers, and yet services of the machine's own cloud.
+# These addresses are in public ranges, but are services of the machine's own cloud.
 _METADATA = ("168.63.129.16", "192.0.0.192")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-# Nobody has these: they are examples in documentation.
+# These ranges are reserved for examples in documentation.
 _EXAMPLES = _parse_networks("192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20")
-# Ranges in which some address is of a machine, and none of the public internet.
+# Ranges with addresses of machines, none of them on the public internet.
 _SPECIAL = _parse_networks(
     "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 "
     "192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 224.0.0.0/3 "
-    # Of IPv6 only 2000::/3 is in use, and some of it holds addresses of IPv4.
+    # In IPv6 only 2000::/3 is in use, and parts of it embed IPv4 addresses.
     "::/3 2001::/23 2002::/16 4000::/2 8000::/1 " + " ".join(_METADATA)
 )
 
 
 @dataclass(frozen=True)
 class AllowedHost:
-    """One host, and the ports of it that may be reached.
+    """One host, and its ports that may be reached.
 
     Attributes:
-        name: a name in lower case, or what follows the ``*`` of a pattern, with its dot; empty for
-            a network.
-        network: an address, or a range of them, in place of a name.
+        name: a name in lower case, or the part of a pattern after the ``*``, with its dot; empty
+            for a network.
+        network: an address, or a range of addresses, in place of a name.
         ports: the ports.
     """
 
@@ -66,11 +66,11 @@ class AllowedHost:
 
     @property
     def is_pattern(self) -> bool:
-        """Whether it stands for all names below one."""
+        """Whether it stands for all names below a domain."""
         return self.name.startswith(".")
 
     def covers(self, other: AllowedHost) -> bool:
-        """Whether all that another one allows is allowed by this one. Patterns cover names."""
+        """Whether this one allows everything that another one allows. Patterns cover names."""
         if not set(other.ports) <= set(self.ports):
             return False
         if self.network is None or other.network is None:
@@ -80,13 +80,13 @@ class AllowedHost:
 
     @property
     def address(self) -> str:
-        """The address, where it is a single one; else empty."""
+        """The address, if it is a single one; else empty."""
         network = self.network
         single = network is not None and network.prefixlen == network.max_prefixlen
         return str(network.network_address) if network is not None and single else ""
 
     def __str__(self) -> str:
-        """Write it as it may be written in a suite."""
+        """Return the host as it may be written in a suite."""
         host = (
             f"*{self.name}" if self.is_pattern else self.name or self.address or f"{self.network}"
         )
@@ -96,15 +96,15 @@ class AllowedHost:
 
 
 def parse_host(entry: str) -> AllowedHost:
-    """Read one host.
+    """Parse one host.
 
     Args:
-        entry: ``name``, ``*.name``, an address, or a network (``10.0.0.0/8``), and ``:port``.
-            An address of IPv6 before a port stands in brackets. Without a port, those of the web
-            are meant.
+        entry: ``name``, ``*.name``, an address, or a network (``10.0.0.0/8``), optionally with
+            ``:port``. An IPv6 address before a port needs brackets. The default ports are those of
+            the web.
 
     Raises:
-        ValueError: it is not written like that; the message says what is needed.
+        ValueError: the entry has another form; the message says what is needed.
     """
     text = entry.strip()
     if "://" in text or "@" in text:
@@ -123,10 +123,10 @@ def parse_host(entry: str) -> AllowedHost:
 
 
 def check_hosts(entries: Sequence[str]) -> tuple[str, ...]:
-    """Return the hosts of one task, each once and in its one form.
+    """Return the hosts of one task in their normal form, without duplicates.
 
     Raises:
-        ValueError: one is wrong, or there are more than a task may name.
+        ValueError: a host is invalid, or there are more than a task may name.
     """
     if len(entries) > MAX_HOSTS:
         raise ValueError(f"no more than {MAX_HOSTS} hosts, found {len(entries)}")
@@ -155,7 +155,7 @@ def _network(host: str, entry: str) -> Network | None:
     if not ("/" in host or ":" in host or host.replace(".", "").isdigit()):
         return None
     try:
-        if "%" in host:  # the number of a device of this machine
+        if "%" in host:  # a scope names a network device of this machine
             raise ValueError("a scope has no meaning here")
         return ipaddress.ip_network(host)
     except ValueError as error:
@@ -163,9 +163,10 @@ def _network(host: str, entry: str) -> Network | None:
 
 
 def normal_name(name: str) -> str:
-    """Return a host's name in its one form; empty for what is none.
+    """Return a host's name in its normal form; empty for anything that is not a host's name.
 
-    Old forms of addresses (``127.1``, ``0x7f000001``) are none: resolvers take them for addresses.
+    Old forms of addresses (``127.1``, ``0x7f000001``) are not names: resolvers treat them as
+    addresses.
     """
     name = name.removesuffix(".").lower()
     if not name.isascii():
@@ -182,31 +183,31 @@ class AllowedHosts:
     """All hosts that a sandbox may reach.
 
     Args:
-        texts: each as :func:`parse_host` reads it.
+        texts: the hosts, each as :func:`parse_host` reads it.
 
     Raises:
-        ValueError: one is wrong.
+        ValueError: a host is invalid.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.hosts = tuple(parse_host(text) for text in texts)
 
     def names(self) -> Iterator[str]:
-        """Yield the names that are written out, each once, in order."""
+        """Yield the names that are not patterns, without duplicates, in order."""
         yield from dict.fromkeys(
             host.name for host in self.hosts if host.name and not host.is_pattern
         )
 
     def knows(self, name: str) -> bool:
-        """Whether a name, in its one form, may be resolved."""
+        """Whether a name, in its normal form, may be resolved."""
         return any(_is_of(host, name) for host in self.hosts)
 
     def allows(self, name: str, port: int) -> bool:
-        """Whether a port of a name, in its one form, may be reached."""
+        """Whether a port of a name, in its normal form, may be reached."""
         return any(_is_of(host, name) and port in host.ports for host in self.hosts)
 
     def allows_address(self, address: Address, port: int) -> bool:
-        """Whether a port of an address may be reached, as the address or its network is written."""
+        """Whether a port of an address may be reached; only entries that are networks count."""
         return any(
             port in host.ports
             and host.network is not None
@@ -231,10 +232,10 @@ def _is_of(host: AllowedHost, name: str) -> bool:
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is one of the public internet.
+    """Whether an address is on the public internet.
 
-    Those of private networks, of this machine and of its cloud's services are not, in whatever form
-    of IPv6 they are written.
+    Addresses of private networks, of this machine and of its cloud's services are not, even if they
+    are embedded in an IPv6 address.
     """
     inner: list[ipaddress.IPv4Address | None] = []
     if isinstance(address, ipaddress.IPv6Address):
@@ -250,9 +251,9 @@ def is_public(address: Address) -> bool:
 
 
 def is_private(host: AllowedHost) -> bool:
-    """Whether a host is written as an address, or a range of them, that may not be public.
+    """Whether a host is written as an address, or a range of addresses, that may not be public.
 
-    What a name resolves to is for who connects to it to see.
+    Names are never private here: whoever connects to a name checks what it resolves to.
     """
     network = host.network
     if network is None:

@@ -1,4 +1,4 @@
-"""A judge: a model that grades, by a rubric, a part of a task's reward; and what it said. Pure."""
+"""A judge, a model that decides a part of a task's reward by a rubric; and its votes. Pure data."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = [
 ]
 
 PASSING_SCORE = 0.5
-"""The score from which work passes, where only passing and failing are told apart."""
+"""The lowest passing score, for graders that only distinguish passing from failing."""
 
 _DIGEST_LENGTH = 16  # hexadecimal digits
 _MAX_VOTES = 15
-# What a vendor lets a name mean changes with its next release.
+# The model that such a name stands for changes with the vendor's next release.
 _ALIAS = re.compile(r"(?i)(?:^|[-_:/@.])(latest|newest|current|default|auto)$")
 
 
 def find_model_problem(model: str) -> str:
-    """Return what is wrong with the name of a judge's model; empty if nothing is."""
+    """Return the problem with the name of a judge's model; empty if there is none."""
     match = _ALIAS.search(model)
     if match is None:
         return ""
@@ -36,7 +36,7 @@ def find_model_problem(model: str) -> str:
 
 
 def find_votes_problem(votes: int) -> str:
-    """Return what is wrong with a number of votes; empty if nothing is."""
+    """Return the problem with a number of votes; empty if there is none."""
     if not 1 <= votes <= _MAX_VOTES:
         return f"a number of votes from 1 to {_MAX_VOTES} is needed"
     return "" if votes % 2 else "an odd number of votes is needed, as the median counts"
@@ -44,16 +44,16 @@ def find_votes_problem(votes: int) -> str:
 
 @dataclass(frozen=True)
 class Judge:
-    """What a task has judged by a model.
+    """How a model judges a task.
 
     Attributes:
-        rubric: what the model grades by.
-        model: the model, by a name that stays the same model.
-        votes: how often it is asked; odd, as the median counts.
-        weight: the share of the reward, above 0 and below 1, that is the judge's; the rest is the
-            environment's. None where the judge is alone.
-        alone: the judge's score is the whole reward.
-        product: the reward is the environment's times the judge's score.
+        rubric: the criteria by which the model grades.
+        model: the model, by a name that always means the same model.
+        votes: how often the model is asked; odd, because the median counts.
+        weight: the judge's share of the reward, above 0 and below 1; the rest is the
+            environment's. None if the judge is alone.
+        alone: whether the judge's score is the whole reward.
+        product: whether the reward is the environment's reward times the judge's score.
     """
 
     rubric: str = ""
@@ -65,17 +65,17 @@ class Judge:
 
     @property
     def share(self) -> float:
-        """The share of the reward that is the judge's; 1 for one that is alone, 0 for a product."""
+        """The judge's share of the reward; 1 for a judge that is alone, 0 for a product."""
         return 1.0 if self.alone else self.weight or 0.0
 
     @property
     def digest(self) -> str:
-        """Changes with the rubric and the model: votes of another digest say nothing here."""
+        """A digest of the rubric and the model; votes with another digest do not apply."""
         text = f"{self.model}\n{self.rubric.strip()}"
         return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:_DIGEST_LENGTH]
 
     def find_problem(self) -> str:
-        """Return what is wrong with it as a whole; empty if nothing is."""
+        """Return the problem with the judge's settings as a whole; empty if there is none."""
         if not self.rubric.strip():
             return "rubric: a text is needed that says what is graded, and how"
         if not self.model:
@@ -101,7 +101,7 @@ class Verdict:
 
     Attributes:
         score: from 0 to 1.
-        reason: why, in the model's words.
+        reason: the model's reason, in its own words.
     """
 
     score: float
@@ -114,18 +114,19 @@ class JudgeRecord:
 
     Attributes:
         model: the model that was asked.
-        digest: of the rubric and the model; see :class:`Judge`.
-        share: the share of the reward that is the judge's; 1 where it is alone, 0 for a product
-            and where a project test has asked.
+        digest: the digest of the rubric and the model; see :class:`Judge`.
+        share: the judge's share of the reward; 1 if it is alone, 0 for a product and if a project
+            test asked the judge.
         reward: the environment's own reward.
-        scores: the votes; none where nobody was asked, as the agent ended in an error.
-        reasons: why, for each vote.
+        scores: the scores of the votes; empty if the judge was not asked because the agent ended in
+            an error.
+        reasons: the reason of each vote.
         unusable: answers that were not a verdict, each in one line.
-        omitted: characters of the episode that the model was not shown, as it was too long.
-        evidence: a digest of what it was shown, by which labels of people name the episode.
-        usage: what the judge used up; no budget of the agent's counts it.
-        rubric: what it graded by, where a project test has asked; empty where it is the task's.
-        product: the reward is the environment's times the judge's score.
+        omitted: characters of the episode that the model was not shown, because it was too long.
+        evidence: a digest of what the model was shown; human labels refer to the episode by it.
+        usage: the judge's usage; it does not count against the agent's budgets.
+        rubric: the rubric, if a project test asked the judge; empty if it is the task's.
+        product: whether the reward is the environment's reward times the judge's score.
     """
 
     model: str
@@ -154,11 +155,11 @@ class JudgeRecord:
 
     @property
     def disagrees(self) -> bool:
-        """Whether its votes on this one episode differ."""
+        """Whether the votes on this episode differ."""
         return len(set(self.scores)) > 1
 
     def describe(self) -> list[str]:
-        """Return what people are shown of it, in lines; models wrote a part of them."""
+        """Return a description for people, in lines; parts of it were written by models."""
         share = "the whole reward" if self.share >= 1 else f"{self.share:g} of the reward"
         share = "a factor of the reward" if self.product else share
         lines = [f"{self.model} judges {share}; without it, the reward is {self.reward:.2f}"]
@@ -172,5 +173,5 @@ class JudgeRecord:
         return lines
 
     def without_texts(self) -> JudgeRecord:
-        """Return it without its texts."""
+        """Return the record without its texts."""
         return replace(self, reasons=(), unusable=(), rubric="")

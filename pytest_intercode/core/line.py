@@ -1,4 +1,4 @@
-"""How a line of a results file has the fields of a record: what their declarations say of it.
+"""How the fields of a record are written in a line of a results file, by their declarations.
 
 ``results/format.py`` makes the schema, the reader and the writer of lines from these declarations.
 """
@@ -13,16 +13,16 @@ __all__ = ["LineField", "in_line"]
 
 
 class LineField(NamedTuple):
-    """How a line has a field; the docstring of the field's class says what it means.
+    """How a field is written in a line; the docstring of the field's class says what it means.
 
     Attributes:
-        key: its key, ``a.b`` for one in an object; empty for the field's own name.
-        optional: it is left out where it is empty, as those are whose default is None or False.
-        digits: digits after the point that numbers are rounded to; None for all of them.
-        printed: anybody may have printed it, so that what is not UTF-8 in it is escaped.
-        secrets: values of keys and passwords in it are hidden.
+        key: its key, ``a.b`` for a key in a nested object; empty for the field's own name.
+        optional: leave the field out if it is empty; always so for a default of None or False.
+        digits: digits after the point that numbers are rounded to; None for no rounding.
+        printed: a program or a model may have written it, so bytes that are not UTF-8 are escaped.
+        secrets: hide the values of keys and passwords in it.
         in_statistics: tables, rates and comparisons need it.
-        long: it is one of the texts and states that most of a record's size comes from.
+        long: it is one of the texts and states that make up most of a record's size.
     """
 
     key: str = ""
@@ -35,7 +35,7 @@ class LineField(NamedTuple):
 
     @classmethod
     def of(cls, declared: Field[Any]) -> LineField:
-        """Return how a line has a field of a dataclass."""
+        """Return how a field of a dataclass is written in a line."""
         in_line: LineField = declared.metadata.get("line", cls())
         absent = declared.default is None or declared.default is False
         return in_line._replace(optional=in_line.optional or absent)

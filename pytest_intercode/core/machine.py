@@ -1,4 +1,4 @@
-"""What machines are made of, as a task says it: images, files, limits, and services. Pure data."""
+"""The parts of a task's machines: images, files, limits, and services. Pure data."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ __all__ = [
 ]
 
 DEFAULT_NETWORK = "default"
-"""The network of machines that name none."""
+"""The network of machines that do not name one."""
 
 _KERNEL_FOLDERS = re.compile(r"/(?:proc|sys|dev)(?:/(?!shm(?:/|$)).*)?")
 
 ServiceCondition: TypeAlias = Literal["started", "healthy", "completed"]
 """What a machine waits for in another one: that it runs, that its health check succeeds, or that
-its command ends with 0."""
+its command exits with 0."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one sandbox may use.
+    """The limits of one sandbox.
 
     Attributes:
-        memory: bytes of memory; swap is not given on top.
-        cpus: processors, as a fraction of one.
-        pids: processes and threads alive at a time.
-        file_size: bytes that one file may grow to.
-        network: False for loopback only, and for ``hosts``.
-        offline: the task itself wants no network, and options that give one leave it without.
-        hosts: what the sandbox may reach of the network although ``network`` is false, each as
+        memory: bytes of memory; there is no additional swap.
+        cpus: number of processors, which may be a fraction.
+        pids: maximum number of processes and threads at the same time.
+        file_size: maximum size of one file in bytes.
+        network: whether it has a network; without one it reaches only loopback and ``hosts``.
+        offline: the task itself asks for no network, so options that allow one do not apply to it.
+        hosts: hosts that the sandbox may reach although ``network`` is false, each as
             :func:`~pytest_intercode.core.hosts.parse_host` reads it.
         output: bytes of one action's output that are kept and shown.
     """
@@ -74,18 +74,18 @@ class FileSpec:
 
 @dataclass(frozen=True)
 class Archive:
-    """A tar archive, or a folder, whose content is there before the agent starts.
+    """A tar archive, or a folder, whose content is put into a sandbox before the agent starts.
 
     Attributes:
         path: the archive or the folder on the host.
-        at: the directory in the sandbox that it is unpacked in; empty for the root, and for a
-            folder's content, for the task's ``workdir``.
+        at: the directory in the sandbox that it is unpacked in; if it is empty, the root for an
+            archive, and the task's ``workdir`` for a folder's content.
         keep_times_before: entries last modified before this time (seconds since the epoch) keep
-            their time; all others get the time of unpacking. This is what tasks about "files older
-            than a week" need when the archive itself grows old. None keeps every time of a tar
-            archive and none of a folder, whose times are those of its copying about.
-        optional: a task without its archive is skipped; else a missing archive is an error.
-        exclude: what of a folder is left out: paths below it.
+            their time; all others get the time of unpacking. Tasks about "files older than a week"
+            need this as the archive itself grows old. None keeps every time of a tar archive and
+            none of a folder, whose times come from when it was copied.
+        optional: skip a task whose archive is missing; otherwise a missing archive is an error.
+        exclude: paths below a folder that are left out.
     """
 
     path: Path
@@ -102,11 +102,11 @@ class ImageSource:
     Attributes:
         dockerfile: the Dockerfile.
         image: the name of an image, instead of a Dockerfile. Where both are given, the Dockerfile
-            is built if the image cannot be had.
+            is built if the image is not available.
         context: further files of the build's context, as pairs of a name there and a path here.
         layers: tar archives that are laid over the image, in order; sandboxes share them.
-        text: what is built instead of the Dockerfile's own text; empty for that.
-        platform: the platform that it is for; None for the run's, or the engine's own.
+        text: the text to build in place of the Dockerfile's own text, if it is not empty.
+        platform: the image's platform; None for the run's, or the engine's own.
     """
 
     dockerfile: Path | None = None
@@ -118,20 +118,20 @@ class ImageSource:
 
     @property
     def name(self) -> str:
-        """What it is called in messages: the image's name, else its Dockerfile's path."""
+        """The name for messages: the image's name, else its Dockerfile's path."""
         return self.image or str(self.dockerfile)
 
 
 @dataclass(frozen=True)
 class HealthCheck:
-    """A command that shows, by ending with 0, that a service is ready.
+    """A command that exits with 0 if a service is ready.
 
     Attributes:
-        command: its words, run in the service; none for the image's own check.
-        interval: the most seconds between two tries; the first ones follow each other faster.
-        timeout: seconds that one try has.
+        command: its words, run in the service; empty for the image's own check.
+        interval: maximum seconds between two tries; the first tries follow each other faster.
+        timeout: seconds that one try may take.
         retries: how many tries may fail, at that interval, after the start period.
-        start_period: seconds in which failures do not count.
+        start_period: seconds at the start in which failures do not count.
     """
 
     command: tuple[str, ...] = ()
@@ -143,7 +143,7 @@ class HealthCheck:
 
 @dataclass(frozen=True)
 class Service:
-    """A further machine of a task, which runs a command of its own.
+    """An additional machine of a task, which runs its own command.
 
     Attributes:
         name: the name by which the other machines reach it.
@@ -151,18 +151,18 @@ class Service:
         entrypoint: the words of its entry point; None for the image's.
         command: the words of its command; None for the image's.
         variables: environment variables, as pairs.
-        workdir: the directory of its command; empty for the image's.
-        user: who runs it; empty for the image's.
+        workdir: the working directory of its command; empty for the image's.
+        user: the user that runs the command; empty for the image's.
         aliases: further names by which it is reached.
-        networks: the networks that it is in; machines with none in common do not reach each other.
-        depends_on: the services that it starts after, with what is waited for.
-        health: how it is known to be ready; None where it is ready as soon as it runs.
-        volumes: folders that it has in common with others, as pairs of a name and a path.
+        networks: its networks; machines without a common network cannot reach each other.
+        depends_on: the services that start before it, each with the condition to wait for.
+        health: the check whether it is ready; None if it is ready as soon as it runs.
+        volumes: folders that it shares with other machines, as pairs of a name and a path.
         tmpfs: its folders in memory.
-        mounts: folders that it gets, each instead of all that the image has at its place.
-        files: its files, as pairs of a path and what stands there.
-        limits: what it may use; it has no network but the episode's.
-        restarts: it is started again when its command ends: never, after a failure, or always.
+        mounts: folders that replace everything that the image has at the same path.
+        files: its files, as pairs of a path and its content.
+        limits: its limits; its only network is the episode's.
+        restarts: when to start it again after its command ends: never, after a failure, or always.
         read_only: the paths of volumes that it cannot write to.
     """
 
@@ -188,15 +188,15 @@ class Service:
 
 @dataclass(frozen=True)
 class Services:
-    """The machines of a task next to the one that the agent acts in, and its share in them.
+    """The services of a task, and how the agent's machine is connected to them.
 
     Attributes:
         machines: the services, each after those that it depends on.
-        names: how they reach the agent's machine.
-        networks: the networks that it is in.
-        volumes: folders that it has in common with them, as pairs of a name and a path.
-        depends_on: what it waits for besides that they are healthy.
-        read_only: the paths of volumes that it cannot write to.
+        names: the names by which they reach the agent's machine.
+        networks: the networks of the agent's machine.
+        volumes: folders that it shares with the services, as pairs of a name and a path.
+        depends_on: further conditions that it waits for, besides healthy services.
+        read_only: the paths of volumes that the agent's machine cannot write to.
     """
 
     machines: tuple[Service, ...] = ()
@@ -222,7 +222,7 @@ def in_order(machines: Iterable[Service]) -> tuple[Service, ...]:
     """Return services, each after those that it depends on.
 
     Raises:
-        ValueError: one depends on a service that there is not, or they wait for each other.
+        ValueError: a service depends on one that does not exist, or they wait for each other.
     """
     machines_by_name = {machine.name: machine for machine in machines}
     dependencies = {

@@ -1,8 +1,8 @@
-"""Patches in git's format: read with limits, judged, written in commands, and turned around.
+"""Patches in git's format: read with limits, checked, written in commands, and reversed.
 
-Text only; git applies them. What would leave the repository is refused here:
-paths with ``..``, absolute ones, those into ``.git``, symbolic links that point outside. So is what
-cannot be applied: submodules, and binary files without their content.
+This module works on text only; git applies patches. Changes outside the repository are refused
+here: paths with ``..``, absolute paths, paths into ``.git``, symbolic links that point outside. So
+are changes that cannot be applied: submodules, and binary files without their content.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ __all__ = [
 ]
 
 MAX_PATCH_LENGTH = 64 * 1024**2
-"""Characters of a patch that is read."""
+"""Maximum characters of a patch that is read."""
 
-_MAX_FILES = 20_000  # that one patch changes
+_MAX_FILES = 20_000  # files that one patch may change
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(.*)", re.DOTALL)
 _MODES = ("100644", "100755", "120000", "160000")
 _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
 
 
 class PatchError(SuiteError):
-    """A patch cannot be read; says which file and hunk."""
+    """A patch cannot be read; the message names the file and the hunk."""
 
 
 class PatchRefused(PatchError):
-    """A patch does what is refused; says which file."""
+    """A patch makes a change that is refused; the message names the file."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Hunk:
     """A part of a change.
 
     Attributes:
-        old: the first line before, and how many.
-        new: the first line after, and how many.
-        section: what follows the numbers.
+        old: the first line before the change, and the number of lines.
+        new: the first line after the change, and the number of lines.
+        section: the text after the line numbers.
         lines: each with its mark (blank, ``-``, ``+`` or a backslash), without the line's end.
     """
 
@@ -61,17 +61,17 @@ class Hunk:
 
 @dataclass(frozen=True)
 class Change:
-    """What a patch does to one file.
+    """The change of a patch to one file.
 
     Attributes:
-        header: the path after in the line that begins the change.
-        old: the path before; None for a file that is created.
-        new: the path after; None for one that is deleted.
-        old_mode: the mode before, where the patch says so.
-        new_mode: the mode after, where the patch says so.
-        moved: ``rename`` or ``copy``, or nothing.
-        index: the line with the hashes of the contents, or nothing.
-        similarity: the line that says how alike the two are, or nothing.
+        header: the new path in the line that begins the change.
+        old: the old path; None for a file that is created.
+        new: the new path; None for a file that is deleted.
+        old_mode: the old mode, if the patch has it.
+        new_mode: the new mode, if the patch has it.
+        moved: ``rename``, ``copy`` or empty.
+        index: the line with the hashes of the contents, or empty.
+        similarity: the line with the similarity index, or empty.
         binary: the lines of a binary content; None for text.
         hunks: its parts.
     """
@@ -89,15 +89,15 @@ class Change:
 
     @property
     def path(self) -> str:
-        """The path by which the change is called."""
+        """The path for messages about the change."""
         return self.new or self.old or self.header
 
 
 def read_patch(text: str) -> tuple[Change, ...]:
-    """Return what a patch changes, in its order. Line ends within files are kept as they are.
+    """Return the changes of a patch, in order. Line ends within files are kept as they are.
 
     Raises:
-        PatchError: it is not a patch that git would apply, or does what is refused.
+        PatchError: git would not apply the patch, or it makes a change that is refused.
     """
     if len(text) > MAX_PATCH_LENGTH:
         raise PatchRefused(
@@ -131,14 +131,14 @@ class _Reader:
         self._index = 0
 
     def _next(self, begin: str = "") -> str | None:
-        """Return the next line, without a carriage return of the patch's own headers."""
+        """Return the next line, without a carriage return; None if it does not begin like this."""
         if self._index >= len(self._lines):
             return None
         line = self._lines[self._index]
         return line.removesuffix("\r") if line.startswith(begin) else None
 
     def skip_to_change(self) -> bool:
-        """Go to the next change, past what is written between changes."""
+        """Go to the next change, skipping text between changes."""
         while (line := self._next()) is not None:
             if line.startswith("diff --git "):
                 return True
@@ -187,7 +187,7 @@ class _Reader:
         return replace(change, hunks=hunks)
 
     def _name(self, mark: str) -> str | None:
-        """Return the name of a line with ``---`` or ``+++``; None for no file."""
+        """Return the name in a ``---`` or ``+++`` line; None for no file."""
         name = _unquote((self._next() or "").removeprefix(mark).partition("\t")[0])
         self._index += 1
         if name == "/dev/null":
@@ -269,7 +269,7 @@ class _Reader:
                 break
             remaining[0] -= mark != "+"
             remaining[1] -= mark != "-"
-            yield line if line[:1] == mark else f" {line}"  # git's blank lines may have lost it
+            yield line if line[:1] == mark else f" {line}"  # a blank line may have lost its mark
             self._index += 1
         if remaining != [0, 0]:
             raise PatchError(
@@ -301,11 +301,11 @@ def _unquote(name: str) -> str:
 
 
 def _same_name(header: str) -> str | None:
-    """Return the name of a header that says it twice, as that of a change without content does."""
+    """Return the name in a header that has it twice, as in a change without content."""
     if header.startswith('"'):
         name = _unquote(header[: header.find('" ') + 1])
         return name.partition("/")[2] or None
-    # Both halves are as long, so that a blank in the name does not matter.
+    # Both halves have the same length, so blanks in the name do not matter.
     half = len(header) // 2
     old, new = header[:half], header[half + 1 :]
     if header[half : half + 1] == " " and old[:2] == "a/" and new == f"b/{old[2:]}":
@@ -314,7 +314,7 @@ def _same_name(header: str) -> str | None:
 
 
 def _new_path(header: str) -> str:
-    """Return the path after, as the last ``b/`` of a header has it."""
+    """Return the new path, which follows the last ``b/`` of a header."""
     if header.endswith('"'):
         return _unquote(header[header.rfind(' "') + 1 :]).partition("/")[2]
     return header.rpartition(" b/")[2] if " b/" in header else ""
@@ -324,7 +324,7 @@ def _new_path(header: str) -> str:
 
 
 def _check_change(change: Change) -> None:
-    """Refuse what leaves the repository, and what cannot be applied."""
+    """Refuse a change outside the repository, or one that cannot be applied."""
     for path in (change.old, change.new):
         if path is not None:
             _check_path(path)
@@ -357,11 +357,11 @@ def _check_path(path: str) -> None:
 
 
 def _check_link(change: Change) -> None:
-    """Refuse a symbolic link to outside; without its whole text where it points is not known."""
+    """Refuse a symbolic link to the outside, or one whose target the patch does not fully show."""
     added_lines = [line[1:] for hunk in change.hunks for line in hunk.lines if line[:1] == "+"]
     target = added_lines[0].removesuffix("\r") if len(added_lines) == 1 else ""
     if not change.hunks and change.old is not None:
-        return  # renamed as it is
+        return  # renamed without a change
     resolved = posixpath.normpath(posixpath.join(posixpath.dirname(change.path), target))
     if not target or target.startswith("/") or resolved == ".." or resolved.startswith("../"):
         raise PatchRefused(
@@ -373,7 +373,7 @@ def _check_link(change: Change) -> None:
 
 
 def heredoc(command: str, text: str, failure: str = "") -> str:
-    """Return a command of bash that reads a text, with ``failure`` behind it, as ``|| exit``."""
+    """Return a bash command that reads a text, followed by ``failure``, such as ``|| exit``."""
     end = "PATCH"
     while end in text:
         end += "_"
@@ -385,10 +385,10 @@ def heredoc(command: str, text: str, failure: str = "") -> str:
 
 
 def reverse_patch(changes: Sequence[Change]) -> str:
-    """Return the patch that takes back what these changes do.
+    """Return the patch that undoes these changes.
 
     Raises:
-        PatchError: one of them is a copy or binary.
+        PatchError: a change is a copy or binary.
     """
     return "".join(map(_reverse_change, changes))
 
@@ -420,7 +420,7 @@ def _reverse_change(change: Change) -> str:
 
 
 def _reverse_lines(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a hunk, what was added before what was removed."""
+    """Yield the lines of a reversed hunk: first those it removes, then those it adds."""
     removed_lines: list[str] = []
     added_lines: list[str] = []
     last = removed_lines
@@ -440,7 +440,7 @@ def _reverse_lines(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _quote(name: str) -> str:
-    """Return a name as git writes it, in quotes where it has to be."""
+    """Return a name as git writes it, in quotes if needed."""
     if name.isprintable() and name.isascii() and not set(name) & {'"', "\\"}:
         return name
     escapes = {code: f"\\{letter}" for letter, code in _ESCAPES.items()}

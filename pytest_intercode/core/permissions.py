@@ -1,7 +1,7 @@
-"""What a suite may use of this machine, beyond its own folder: what the user names, and no more.
+"""Permissions of a suite on this machine, beyond its own folder: only those that the user gives.
 
-A suite may be somebody else's. By itself it reads the files of its own folder, gets no environment
-variable of the host, and reaches the public hosts that it lists.
+The suite may come from a third party. By default it can read the files of its own folder, gets no
+environment variable of the host, and can reach the public hosts that it lists.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Permissions:
-    """What the user lets suites use.
+    """The permissions that the user gives to suites.
 
     Attributes:
-        paths: folders that they may read, as :option:`--intercode-allow-path` names them.
-        variables: environment variables of the host whose values they may have.
-        network: their sandboxes may reach every host, as they ask for it.
-        hosts: hosts that they may reach though these are of this machine or of a private network,
-            each as :func:`~pytest_intercode.core.hosts.parse_host` reads it.
-        prefix: what the options begin with that give more; empty for arguments of Python.
-        trusted: they are part of this package, or of another one that is installed.
+        paths: folders that suites may read, as :option:`--intercode-allow-path` names them.
+        variables: environment variables of the host whose values suites may have.
+        network: whether sandboxes may reach every host if their task asks for it.
+        hosts: hosts of this machine or of a private network that suites may reach, each as
+            :func:`~pytest_intercode.core.hosts.parse_host` reads it.
+        prefix: the prefix of the options that give more permissions; empty for Python arguments.
+        trusted: whether the suites are part of this package, or of another installed one.
     """
 
     paths: tuple[Path, ...] = ()
@@ -42,7 +42,7 @@ class Permissions:
     trusted: bool = False
 
     def remedy(self, option: str, value: str) -> str:
-        """Return how the user gives more: ``--intercode-allow-path=DIR``, or an argument."""
+        """Return how the user can allow it: ``--intercode-allow-path=DIR``, or an argument."""
         if self.prefix:
             return f"{self.prefix}{option}={value}" if value else f"{self.prefix}{option}"
         name = "network" if option in ("allow-host", "network") else option.replace("-", "_")
@@ -51,14 +51,14 @@ class Permissions:
     def limit(self, task: Task) -> Task:
         """Return a task with the network that it may have.
 
-        One that asks for the whole network needs it, and has it of the user alone.
+        A task that asks for the whole network needs it, and only the user can allow it.
 
         Raises:
-            SuiteError: it asks for a host of this machine or of a private network that the user
-                does not name.
+            SuiteError: the task asks for a host of this machine or of a private network that the
+                user has not allowed.
         """
         limits = task.limits
-        nothing = not (limits.hosts or limits.network or task.verification)  # as nearly all ask for
+        nothing = not (limits.hosts or limits.network or task.verification)  # the usual case
         if nothing or self.trusted or self.network:
             return task
         refused = [host for host in requested_hosts(task) if self._is_refused(host)]
@@ -81,19 +81,19 @@ class Permissions:
 
 
 NOTHING = Permissions()
-"""For what a user names, and says no more of."""
+"""For suites that a user names without giving permissions."""
 
 EVERYTHING = Permissions(paths=(Path("/"),), trusted=True)
-"""For suites of this package, whose code runs here anyway."""
+"""For suites of this package, whose code runs on this machine anyway."""
 
 
 def requested_hosts(task: Task) -> Iterator[str]:
-    """Yield the hosts that a task's sandboxes may reach, each once."""
+    """Yield the hosts that a task asks for its sandboxes to reach, without duplicates."""
     yield from dict.fromkeys(host for limits in _limits(task) for host in limits.hosts)
 
 
 def change_verifications(task: Task, change: Callable[[Verification], Verification]) -> Task:
-    """Return the task with other verifications, its steps' included."""
+    """Return the task with its verifications changed, including those of its steps."""
     if task.verification is None:
         return task
     steps = tuple(replace(step, verification=change(step.verification)) for step in task.steps)
@@ -101,7 +101,7 @@ def change_verifications(task: Task, change: Callable[[Verification], Verificati
 
 
 def change_limits(task: Task, change: Callable[[Limits], Limits]) -> Task:
-    """Return the task with other limits of its sandboxes, those of its verifiers included."""
+    """Return the task with the limits of its sandboxes changed, including its verifiers'."""
 
     def limit_verifier(verification: Verification) -> Verification:
         own_limits = verification.limits

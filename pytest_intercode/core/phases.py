@@ -1,8 +1,8 @@
-"""How long each phase of an episode took, measured from whichever thread works for it.
+"""Durations of an episode's phases, measured on any thread that works for the episode.
 
-An environment writes ``with self.phases.timed("carry"):``. What knows no environment, such as the
-provider of sandboxes, writes ``with timed("build"):``, and the time goes to the episode that the
-thread works for.
+An environment writes ``with self.phases.timed("carry"):``. Code that does not have an environment,
+such as the provider of sandboxes, writes ``with timed("build"):``, and the time is counted for the
+episode that the thread works for.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ PhaseName: TypeAlias = Literal["build", "start", "agent", "carry", "tests", "gol
 """The phases of an episode:
 
 * ``build``: waiting for an image that is built, pulled or looked up;
-* ``start``: starting sandboxes and setting them up, the verifier's where it is waited for;
+* ``start``: starting sandboxes and setting them up, and waiting for the verifier's;
 * ``agent``: the agent's turns;
-* ``carry``: bringing what the agent left into the sandbox that grades it;
+* ``carry``: copying the agent's end state into the sandbox that grades it;
 * ``tests``: grading it there, by running tests or by comparing;
 * ``gold``: waiting for gold.
 """
 PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
 
-_MIN_SECONDS = 0.001  # of a phase that is recorded; the agent's always is
+_MIN_SECONDS = 0.001  # shorter phases are not recorded, except for the agent's
 
 
 class Phases:
     """The phases of one episode.
 
-    They never overlap: a phase that begins within another one, in this thread or in another,
-    interrupts it. So their seconds add up to the time that the episode took.
+    Phases never overlap: a phase that begins within another one, in any thread, interrupts it. So
+    their seconds add up to the time that the episode took.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: dict[object, PhaseName] = {}  # by a key of their own; the innermost is the last
+        self._open: dict[object, PhaseName] = {}  # by a unique key; the innermost is the last
         self._began: dict[PhaseName, float] = {}  # seconds since the epoch
         self._seconds: dict[PhaseName, float] = {}
         self._noted = 0.0
 
     @contextlib.contextmanager
     def timed(self, name: PhaseName) -> Iterator[None]:
-        """Count the time until the end to a phase, except that of phases within it."""
+        """Count the time in this context for a phase, except the time of phases within it."""
         key = object()
         with self._lock:
             self._note()
@@ -60,16 +60,16 @@ class Phases:
             _CURRENT.reset(current)
             with self._lock:
                 self._note()
-                del self._open[key]  # of several threads, another may have begun a later one
+                del self._open[key]  # not always the last: another thread may have added one
 
     @property
     def current(self) -> PhaseName | None:
-        """The phase that time is counted to now; None between phases."""
+        """The phase for which time is counted now; None between phases."""
         with self._lock:
             return next(reversed(self._open.values()), None)
 
     def recorded(self) -> dict[str, tuple[float, float]]:
-        """Return when each phase began first (seconds since the epoch), and its seconds in all."""
+        """Return when each phase first began (seconds since the epoch), and its total seconds."""
         with self._lock:
             self._note()
             return {
@@ -79,7 +79,7 @@ class Phases:
             }
 
     def _note(self) -> None:
-        """Count the time since the last call to the innermost phase, with the lock held."""
+        """Count the time since the last call for the innermost phase, with the lock held."""
         instant = time.monotonic()
         if self._open:
             name = next(reversed(self._open.values()))
@@ -91,6 +91,6 @@ _CURRENT: ContextVar[Phases | None] = ContextVar("intercode-phases", default=Non
 
 
 def timed(name: PhaseName) -> contextlib.AbstractContextManager[None]:
-    """Count time to a phase of the episode that this thread works for; to nothing where none is."""
+    """Count time for a phase of the episode that this thread works for, if there is one."""
     phases = _CURRENT.get()
     return contextlib.nullcontext() if phases is None else phases.timed(name)

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 __all__ = ["Platform", "parse_platform", "platform_of_machine"]
 
-# By what ``uname -m``, Docker and people call them: the name that images have.
+# The name in images, by the names that ``uname -m``, Docker and people use.
 _ARCHITECTURES = {
     **{name: name for name in ("amd64", "arm64", "386", "arm", "loong64", "mips64le")},
     **{name: name for name in ("ppc64le", "riscv64", "s390x")},
     **{"x86_64": "amd64", "x86-64": "amd64", "x64": "amd64", "aarch64": "arm64"},
     **{"i386": "386", "i686": "386", "armhf": "arm", "loongarch64": "loong64"},
 }
-# As ``uname -m`` calls them, and wheels of Python, where it is another name.
+# The name in ``uname -m`` and in Python wheels, where it differs.
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "386": "i686", "arm": "armv7l"}
 _MACHINE_VARIANTS = {"armv6l": "v6", "armv7l": "v7"}  # of arm
-# What is meant where no variant is written, so that it need not be.
+# The variants that are meant if none is written, so they are left out.
 _USUAL_VARIANTS = {"amd64": "v1", "arm64": "v8"}
 _VARIANT = re.compile(r"v[1-9]\d?")
-# Programs of the second run on a processor of the first one by themselves.
+# Programs for the second run natively on a processor of the first.
 _RUNS_TOO = {("amd64", "386"), ("arm64", "arm")}
 
 
@@ -29,8 +29,8 @@ class Platform:
     """A processor; the operating system of every sandbox is Linux.
 
     Attributes:
-        architecture: as images name it: ``amd64``, ``arm64``.
-        variant: a variant of it, such as ``v7`` of ``arm``; empty for the usual one.
+        architecture: its name in images: ``amd64``, ``arm64``.
+        variant: the variant, such as ``v7`` of ``arm``; empty for the usual one.
     """
 
     architecture: str
@@ -41,20 +41,20 @@ class Platform:
 
     @property
     def machine(self) -> str:
-        """What ``uname -m`` calls it: ``x86_64``, ``aarch64``."""
+        """The name that ``uname -m`` prints: ``x86_64``, ``aarch64``."""
         return _MACHINES.get(self.architecture, self.architecture)
 
     def has_to_emulate(self, other: Platform) -> bool:
-        """Whether a machine of this platform runs programs of another one under emulation alone."""
+        """Whether a machine of this platform can run programs of another only by emulation."""
         pair = self.architecture, other.architecture
         return pair[0] != pair[1] and pair not in _RUNS_TOO
 
 
 def parse_platform(text: str) -> Platform:
-    """Read ``linux/amd64``, ``linux/arm64/v8``, ``amd64``, ``x86_64`` and the like.
+    """Parse ``linux/amd64``, ``linux/arm64/v8``, ``amd64``, ``x86_64`` and the like.
 
     Raises:
-        ValueError: it is not written like that; the message says what is needed.
+        ValueError: the text has another form; the message says what is needed.
     """
     words = text.strip().lower().split("/")
     system, *words = words if len(words) > 1 else ("linux", *words)
@@ -68,9 +68,9 @@ def parse_platform(text: str) -> Platform:
 
 
 def platform_of_machine(machine: str) -> Platform:
-    """Return the platform of what ``uname -m``, an engine or an image calls its architecture.
+    """Return the platform for an architecture's name from ``uname -m``, an engine or an image.
 
-    What is not known keeps its name, as an engine may be newer than this list.
+    Unknown names are kept, because an engine may be newer than this list.
     """
     machine = machine.lower()
     if machine in _MACHINE_VARIANTS:

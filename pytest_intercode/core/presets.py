@@ -19,4 +19,4 @@ PRESETS: Mapping[str, str] = {
     "mini-swe-agent": "mini-swe-agent",
     "aider": "aider",
 }
-"""By the name: the recipe, a file of ``agents/installed/recipes``."""
+"""The recipe (a file of ``agents/installed/recipes``) by the agent's name."""

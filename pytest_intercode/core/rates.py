@@ -1,4 +1,4 @@
-"""Rates that a run is judged by: of all its tries, and of those of one test."""
+"""Rates that decide whether a run passes: of all its tries, and of the tries of one test."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class FailUnder(NamedTuple):
 
     rate: float
     lower: bool
-    """It is the lower bound of the rate's interval that must reach it."""
+    """Whether the lower bound of the rate's confidence interval must reach it."""
 
 
 @dataclass(frozen=True)
 class PassRule:
-    """A share of a test's tries that has to be solved.
+    """The share of a test's tries that must be solved.
 
     Attributes:
         tries: how many tries the test has, at least 1.
@@ -35,23 +35,23 @@ class PassRule:
 
     @property
     def allowed_misses(self) -> int:
-        """How many tries may miss: ``floor(tries * (1 - rate))``.
+        """The number of tries that may miss: ``floor(tries * (1 - rate))``.
 
-        The rate is taken as it is written in decimals. As floats, ``5 * (1 - 0.8)`` is less
+        This uses the exact decimal value of the rate. With floats, ``5 * (1 - 0.8)`` is less
         than 1.
         """
         return floor(self.tries * (1 - Fraction(str(self.rate))))
 
     def is_missed(self, misses: int) -> bool:
-        """Whether so many misses are too many, whatever comes of the other tries."""
+        """Whether there are too many misses, whatever the results of the other tries."""
         return misses > self.allowed_misses
 
     def decide(self, solved: int, misses: int) -> Literal["missed", "reached"] | None:
-        """Return what no further try can change; None while tries count.
+        """Return the result if no further try can change it; None otherwise.
 
         Args:
             solved: how many tries were solved.
-            misses: how many were not; tries with an error of their own are in neither number.
+            misses: how many were not; ungraded tries are in neither number.
         """
         if self.is_missed(misses):
             return "missed"
@@ -63,7 +63,7 @@ class PassRule:
     # -- for people
 
     def describe_allowed(self, misses: int) -> str:
-        """Return why a try that missed does not fail; it is the last of so many misses."""
+        """Return why a try that missed does not fail; ``misses`` includes it."""
         return f"{misses} of {self.allowed_misses} misses that {self} allows"
 
     def describe_missed(self, misses: int, solved: int) -> str:
@@ -81,15 +81,15 @@ class PassRule:
 
 
 def check_repetition(place: str, repeat: object, pass_rate: object) -> None:
-    """Check what a mark says of tries; None for what it does not say.
+    """Check the arguments of a mark about tries; None for an argument that is not given.
 
     Args:
         place: the mark, for the message.
         repeat: the number of tries.
-        pass_rate: the share of them that must be solved.
+        pass_rate: the share of the tries that must be solved.
 
     Raises:
-        ConfigurationError: one of them is not such a number.
+        ConfigurationError: one of them is not a number in the allowed range.
     """
     if repeat is not None and not (type(repeat) is int and repeat >= 1):
         raise ConfigurationError(f"{place}(repeat={repeat!r}): a whole number above 0 is needed")
@@ -101,10 +101,10 @@ def check_repetition(place: str, repeat: object, pass_rate: object) -> None:
 
 
 def parse_rate(value: str) -> float:
-    """Read a share above 0 and up to 1: ``0.8`` or ``80%``.
+    """Parse a share above 0 and up to 1: ``0.8`` or ``80%``.
 
     Raises:
-        ValueError: it is something else; the message says what is needed.
+        ValueError: the text has another form; the message says what is needed.
     """
     rate = _read_share(value)
     if not 0 < rate <= 1:
@@ -113,10 +113,10 @@ def parse_rate(value: str) -> float:
 
 
 def parse_fail_under(value: str) -> FailUnder:
-    """Read a share as :func:`parse_rate` does, or ``lower:`` and a share.
+    """Parse a share like :func:`parse_rate`, optionally with ``lower:`` before it.
 
     Raises:
-        ValueError: it is something else; the message says what is needed.
+        ValueError: the text has another form; the message says what is needed.
     """
     head, colon, number = value.rpartition(":")
     rate = _read_share(number)
@@ -126,9 +126,9 @@ def parse_fail_under(value: str) -> FailUnder:
 
 
 def _read_share(text: str) -> float:
-    """Return the number of a text, a hundredth of it with ``%``; 0 where it is none."""
+    """Return a text's number, divided by 100 if it ends in ``%``; 0 if it is not a number."""
     number = text.strip()
-    try:  # of floats, 99.9 / 100 is not 0.999
+    try:  # Decimal, because 99.9 / 100 is not 0.999 with floats
         return float(Decimal(number.removesuffix("%")) / (100 if number.endswith("%") else 1))
     except ArithmeticError:
         return 0.0

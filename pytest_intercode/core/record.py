@@ -1,9 +1,9 @@
-"""The record of one episode: what a rollout comes to, and what every report is made from.
+"""The record of one episode: the result of a rollout, and the source of every report.
 
-Immutable and typed. A field is declared here and nowhere else: its name, type and default, what it
-means (the section ``Attributes`` of its class), and how a line of a results file has it
-(:mod:`~pytest_intercode.core.line`). From that ``results/format.py`` makes what reads the line and
-what writes it, and ``results/schema.py`` its schema.
+Immutable and typed. A field is declared only here: its name, type and default, its meaning (the
+section ``Attributes`` of its class), and how it is written in a line of a results file
+(:mod:`~pytest_intercode.core.line`). From these declarations ``results/format.py`` makes the reader
+and the writer of lines, and ``results/schema.py`` their schema.
 """
 
 from __future__ import annotations
@@ -59,27 +59,27 @@ OUTCOMES: Mapping[Outcome, str] = {
     "is tried once more, with the turns, tokens and money that remain.",
     "stopped": "Somebody ended it by ``pytest-intercode top --stop``.",
 }
-"""Each outcome, and what happened where it is one."""
+"""Each outcome, and what it means."""
 UNGRADED: frozenset[Outcome] = frozenset(("task-error", "infrastructure-error", "stopped"))
-"""Outcomes that say nothing about the agent, so that no rate counts them."""
+"""Outcomes that say nothing about the agent, so rates do not count them."""
 
 _NEXT_LINE = re.compile(r"\n(?=\S)")
-_MAX_HEADLINE = 4000  # characters of a headline, which an agent's exception may be part of
-_MAX_SHARED = 256  # sets of an agent's arguments that are kept once for all episodes
+_MAX_HEADLINE = 4000  # characters of a headline, which may contain an agent's exception
+_MAX_SHARED = 256  # sets of agent arguments that episodes share in memory
 
 FORMAT_VERSION = 2
-"""The version of the format that records are written in. 1 is what earlier releases wrote, which
-did not say so; 0 is InterCode's own result files."""
+"""The version of the format that records are written in. Version 1 is the format of earlier
+releases, which did not write a version; 0 is the format of InterCode's own result files."""
 
 
 def lost_on(node: str, reason: str) -> str:
-    """Return how a record's ``attempts`` say that one was lost on a node of a cluster."""
+    """Return the entry in a record's ``attempts`` for one that was lost on a cluster's node."""
     return f"lost on node {node}: {reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """What a record says of its task: what names it and what groups it, never its gold.
+    """The part of a task that a record keeps: what identifies and groups it, never its gold.
 
     Attributes:
         id: the task's id, unique in its suite.
@@ -87,16 +87,16 @@ class TaskRecord:
         env: the environment's name.
         suite: the suite's name; empty in InterCode's own results.
         dataset: the dataset's name or file.
-        hardness: the suite's own grading, or the empty string.
+        hardness: the difficulty according to the suite, or the empty string.
         tags: the suite's own labels.
         repeat: which try at the task this is, from 1.
-        treatment: what was laid over the project of a project test, ``control`` for nothing; empty
-            where there is no choice.
-        tries: how many tries at the task its run has; None for one, or where it is not known.
-        pass_rate: the share of these tries that must be solved for its tests to pass; None where
-            each try counts for itself.
-        xfail: why its tries are known to fail, by its suite; None where they are not.
-        digest: changes with anything that the agent gets or is graded by; empty if unknown.
+        treatment: the treatment applied to the project of a project test, ``control`` for none;
+            empty if there is no choice.
+        tries: how many tries at the task its run has; None for one, or if that is not known.
+        pass_rate: the share of these tries that must be solved for its tests to pass; None if each
+            try counts on its own.
+        xfail: the suite's reason why its tries are known to fail; None if they are not.
+        digest: changes with everything that the agent gets or is graded by; empty if unknown.
     """
 
     id: str = field(metadata=in_line("task_id"))
@@ -115,12 +115,12 @@ class TaskRecord:
 
     @property
     def suite_name(self) -> str:
-        """The suite's name in keys and tables, which is that of ``Task``."""
+        """The suite's name in keys and tables, the same as that of ``Task``."""
         return self.suite or self.dataset
 
     @classmethod
     def of(cls, task: Task, digest: str = "") -> TaskRecord:
-        """Return what a record says of a task."""
+        """Return the part of a task that a record keeps."""
         names = [column.name for column in fields(cls) if column.name != "digest"]
         return cls(**{name: getattr(task, name) for name in names}, digest=digest)
 
@@ -130,10 +130,11 @@ class ShardRecord:
     """Which part of a run an episode belongs to.
 
     Attributes:
-        part: the part, from 1.
-        parts: how many there are.
-        items: how many items the part has; None where that is not known.
-        durations: a digest of the file by whose times the parts were made; empty for none.
+        part: the number of the part, from 1.
+        parts: how many parts there are.
+        items: how many items the part has; None if that is not known.
+        durations: a digest of the file with the durations by which the run was split; empty if
+            there was none.
         options: options that are the same in all parts, with their values.
     """
 
@@ -146,7 +147,7 @@ class ShardRecord:
 
 @dataclass(frozen=True)
 class FirstScore:
-    """How an episode was scored in its run, where it was scored again since.
+    """The score of an episode in its run, if it was scored again later.
 
     Attributes:
         profile: the profile that it was played under.
@@ -166,63 +167,62 @@ class EpisodeRecord:
     """The record of one episode.
 
     Attributes:
-        task: what names and groups the task.
-        outcome: how it ended.
-        reward: the graded reward; 0.0 where nothing could be graded. In [0, 1], but for ``paper``
-            SQL, which goes down to -1.
+        task: the part of the task that identifies and groups it.
+        outcome: how the episode ended.
+        reward: the graded reward; 0.0 if nothing could be graded. In [0, 1], except for ``paper``
+            SQL, where it can be as low as -1.
         turns: the trajectory.
-        max_turns: the budget.
+        max_turns: the budget of turns.
         seconds: wall time of the agent's part.
         profile: the profile it was graded under; empty if unknown.
-        agent: the agent as it was named.
-        agent_arguments: what the agent was made with; keys and passwords are hidden in files.
-        parameters_version: the version of the parameters that a trainer gave the agent; 0 where it
+        agent: the name of the agent, as the user gave it.
+        agent_arguments: the arguments of the agent; keys and passwords are hidden in files.
+        parameters_version: the version of the parameters that a trainer gave the agent; 0 if it
             gave none.
         parts: the reward's parts.
         reason: what was wrong, in a few words; empty when solved.
         detail: a traceback of the agent, or the end of a build's log; empty otherwise.
-        test_output: the end of what the task's tests printed, for people alone: it may quote hidden
-            tests. Empty where it is solved, or no tests ran.
+        test_output: the end of the output of the task's tests. It is only for people, as it may
+            quote hidden tests. Empty if the episode is solved, or if no tests ran.
         attempts: reasons of earlier attempts that failed because of the infrastructure.
         state: both end states, for grading again.
-        submissions: how many submissions were graded, where the task allows several; 0 elsewhere.
-        usage: what the agent used up.
-        dialogue: what the agent and its user said, in order.
-        user_usage: what the model used up that played the user.
-        model_calls: the agent's requests to a model with their tokens, where these were asked for
+        submissions: how many submissions were graded, if the task allows several; 0 otherwise.
+        usage: the agent's usage.
+        dialogue: the messages of the agent and its user, in order.
+        user_usage: the usage of the model that played the user.
+        model_calls: the agent's requests to a model with their tokens, if these were asked for
             (``--intercode-tokens``).
-        log: what the agent printed after its last action.
-        left_behind: what the agent left in its process, a line each.
+        log: the agent's output after its last action.
+        left_behind: what the agent left in its process, one line each.
         calls: the calls of programs that a project test fakes or watches, in order: the first ones,
             with the beginnings of their texts, without keys.
-        calls_left_out: how many further ones there were.
-        refused_hosts: what of the network its sandbox was refused, a line each.
-        sandbox: the backend of its sandboxes; empty where it needed none.
-        image: what they were made of; empty likewise.
-        image_digest: what names that image in its registry forever (``NAME@sha256:...``); empty
-            for one that comes from no registry.
+        calls_left_out: how many further calls there were.
+        refused_hosts: the network access that its sandbox was refused, one line each.
+        sandbox: the backend of its sandboxes; empty if it needed none.
+        image: the image of its sandboxes; empty if it needed none.
+        image_digest: the image's permanent name in its registry (``NAME@sha256:...``); empty for an
+            image that does not come from a registry.
         host: where its sandboxes were: the name of a cluster's node, or of a Docker host; empty for
             this machine.
-        phases: when each of :data:`~pytest_intercode.core.phases.PHASES` began first, in seconds
-            since the epoch by the clock of the machine that it ran on, and how many seconds it took
-            in all. Those that took no time are left out. Earlier releases wrote ``prepare`` and
-            ``run``, and nothing else.
-        judge: how a model graded its part of the reward; None where the task has no judge.
-        judgements: what models said that a project test has asked about it.
+        phases: when each of :data:`~pytest_intercode.core.phases.PHASES` first began, in seconds
+            since the epoch by the clock of the machine that it ran on, and its total seconds.
+            Phases that took no time are left out. Earlier releases wrote only ``prepare`` and
+            ``run``.
+        judge: how a model graded its part of the reward; None if the task has no judge.
+        judgements: the verdicts of models that a project test asked about the episode.
         node_id: the node id of its pytest item; empty outside of pytest.
-        test_passed: whether that item passed, where it is a test of the user's own; None elsewhere.
-        test_runs: how many runs of its agent that item made, where it is a project test; 0
-            elsewhere.
-        test_digest: of what that item is made, a digest for each part, where it is a project test:
-            the results of one that has changed are not taken over; empty where that is not known.
-        item: the place of that item among those of its run, from 0; None where it is not known.
-        run_name: what the run is called, where somebody named it (``--intercode-run-name``).
-        shard: the part of the run that it belongs to; None where the run has no parts.
-        superseded: the try was run again, and the later record counts.
-        rescored_from: its first score, where it was scored again.
+        test_passed: whether that item passed, if it is the user's own test; None otherwise.
+        test_runs: how many runs of its agent that item made, if it is a project test; 0 otherwise.
+        test_digest: a digest for each part of that item, if it is a project test: results of a test
+            that has changed are not reused. Empty if that is not known.
+        item: the index of that item among those of its run, from 0; None if it is not known.
+        run_name: the name of the run, if the user gave one (``--intercode-run-name``).
+        shard: the part of the run that it belongs to; None if the run has no parts.
+        superseded: whether the try was run again, so that the later record counts.
+        rescored_from: its first score, if it was scored again.
         reward_function: the name of the user's function that scored it; empty for a profile.
         extra: keys of the line that this version does not know; they are written back.
-        format_version: of the line that it was read from, or :data:`FORMAT_VERSION`.
+        format_version: the version of the line that it was read from, or :data:`FORMAT_VERSION`.
     """
 
     # -- of the rollout: written by rollouts/
@@ -292,30 +292,30 @@ class EpisodeRecord:
 
     @property
     def solved(self) -> bool:
-        """Whether the reward reached 1.0 and the agent ended well."""
+        """Whether the reward reached 1.0 and the agent ended without an error."""
         return self.outcome == "solved"
 
     @property
     def succeeded(self) -> bool:
         """Whether rates, gates and comparisons count it as solved.
 
-        A test of the user's own decides that by its verdict; elsewhere it has to be solved.
+        The result of the user's own test decides this; without one, the episode must be solved.
         """
         return self.solved if self.test_passed is None else self.test_passed
 
     @property
     def judge_records(self) -> tuple[JudgeRecord, ...]:
-        """How models judged it: for their part of the reward, and as a project test has asked."""
+        """All judgements of models: for a part of the reward, and for a project test."""
         return (*([self.judge] if self.judge is not None else ()), *self.judgements)
 
     @property
     def graded(self) -> bool:
-        """Whether it says something about the agent; faults of task and infrastructure do not."""
+        """Whether it says something about the agent, unlike faults of task and infrastructure."""
         return self.outcome not in UNGRADED
 
     @property
     def headline(self) -> str:
-        """How it ended, for a failing test: one line, harmless; more of a build's log, indented."""
+        """The result, escaped, for a failing test: one line, or more for a log, indented."""
         return _NEXT_LINE.sub(
             "\n    ", escape_for_terminal(clipped(self._headline(), _MAX_HEADLINE))
         )
@@ -338,7 +338,7 @@ class EpisodeRecord:
         return f"reward {self.reward:.2f} < 1.00 {turns}{limit}{reason}"
 
     def without_trajectory(self) -> EpisodeRecord:
-        """Return the record without texts and end states, which are most of its size."""
+        """Return the record without texts and end states, which make up most of its size."""
         return replace(self, turns=self._bare_turns(), **_empty(_LONG))
 
     def without_end_state(self) -> EpisodeRecord:
@@ -346,10 +346,10 @@ class EpisodeRecord:
         return replace(self, **_empty(_LONG))
 
     def for_statistics(self) -> EpisodeRecord:
-        """Return what tables, rates and comparisons need of it, as small as it can be.
+        """Return a minimal record with what tables, rates and comparisons need.
 
-        A run keeps one of each episode in memory. Names that many tasks share are kept once, also
-        where they were read from JSON.
+        A run keeps one for each episode in memory. Names that many tasks share are stored once,
+        even if they were read from JSON.
         """
         task, alone = self.task, self.parts.get("gold_alone")
         values: dict[str, Any] = {
@@ -395,12 +395,12 @@ _EMPTY = {
 
 
 def _empty(names: Iterable[str]) -> dict[str, Any]:
-    """Return these fields without a value; their mappings are one object."""
+    """Return empty values for these fields; all empty mappings are the same object."""
     return {name: _EMPTY[name] for name in names}
 
 
 def _shared(name: str) -> str:
-    return sys.intern(str(name))  # also of a subclass, which an agent or a hook may give
+    return sys.intern(str(name))  # str(), as an agent or a hook may give a subclass
 
 
 @lru_cache(_MAX_SHARED)

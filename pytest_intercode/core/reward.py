@@ -1,4 +1,4 @@
-"""What a reward function returns."""
+"""The result of a reward function."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["Reward", "is_recordable"]
 
 @dataclass(frozen=True)
 class Reward:
-    """A reward and what it is made of.
+    """A reward and its parts.
 
     Attributes:
-        value: 1.0 means solved. In [0, 1], but for ``paper`` SQL, which goes down to -1.
+        value: 1.0 means solved. In [0, 1], except for ``paper`` SQL, where it can be as low as -1.
         parts: named numbers that explain the value.
         reason: the first thing that is wrong, for people; empty when solved. It may quote the
             agent's own state, never gold's.
-        test_output: the end of what the task's tests printed, for people alone: it may quote hidden
-            tests. Empty where no tests ran.
+        test_output: the end of the output of the task's tests. It is only for people, as it may
+            quote hidden tests. Empty if no tests ran.
     """
 
     value: float
@@ -30,7 +30,7 @@ class Reward:
 
 
 def is_recordable(reward: Reward) -> bool:
-    """Whether the parts of a reward are numbers, and its texts are texts; others may make it."""
+    """Whether a reward's parts are numbers and its texts strings; user code may make rewards."""
     texts, parts = (reward.reason, reward.test_output), reward.parts
     return (
         isinstance(parts, Mapping)

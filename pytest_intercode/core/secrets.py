@@ -1,4 +1,4 @@
-"""Which names say that their value is a secret: a key, a token, a password."""
+"""Names whose values are secrets: keys, tokens, passwords."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 __all__ = ["MIN_SECRET", "names_secret", "variable_names_secret"]
 
 MIN_SECRET = 8
-"""Characters of a value that is hidden wherever it stands; less may be a part of any word."""
+"""Minimum characters of a value that is hidden wherever it occurs; a shorter one may be part of
+any word."""
 
 _SECRET = re.compile(
     r"(?i)(?:key|secret|password|passwd|passphrase|token|credentials?|auth)[_-]?[0-9]*$"
@@ -16,9 +17,9 @@ _PART_OF_VARIABLE = re.compile(r"(?i)key|token|secret|passw|credential")
 
 
 def names_secret(name: str) -> bool:
-    """Whether an argument with this name holds a secret: ``api_key``, and not ``tokenizer``.
+    """Whether an argument with this name holds a secret: ``api_key``, but not ``tokenizer``.
 
-    The end of a name says what it holds, and what precedes it whose that is.
+    Only the end of the name counts, because it names the content: the beginning names the owner.
     """
     return _SECRET.search(name) is not None
 
@@ -26,8 +27,9 @@ def names_secret(name: str) -> bool:
 def variable_names_secret(name: str) -> bool:
     """Whether a variable of the environment with this name may hold a secret.
 
-    It is wider than :func:`names_secret`. Variables are not ours: programs add endings of their
-    own to a name (``SECRET_KEY_BASE``, ``TOKEN_PROD``), and a value is hidden where it stands in a
-    text, so that one hidden for nothing hides no setting of a run, as an argument would.
+    This is wider than :func:`names_secret`. We do not choose the names of variables: programs add
+    their own endings to a name (``SECRET_KEY_BASE``, ``TOKEN_PROD``). A value is only hidden where
+    it occurs in a text, so hiding one by mistake does not hide a setting of a run, as it would for
+    an argument.
     """
     return names_secret(name) or _PART_OF_VARIABLE.search(name) is not None

@@ -1,4 +1,4 @@
-"""MCP servers of a task, as tests, suites and task folders say them. Pure."""
+"""MCP servers of a task, as tests, suites and task folders declare them. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import NamedTuple
 __all__ = ["STDIO", "TRANSPORTS", "ServerAddress", "address_of", "check_servers", "transport_of"]
 
 STDIO = "stdio"
-"""The transport of a server that its agent starts."""
+"""The transport of a server that the agent starts."""
 
 TRANSPORTS = frozenset({STDIO, "http", "sse"})
-"""How servers are spoken to: by their streams, by MCP's streamable HTTP, or by its older events."""
+"""The transports of servers: standard streams, MCP's streamable HTTP, or the older SSE."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # agents make names of tools from it
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # agents derive the names of tools from it
 _IS_ADDRESS = re.compile(r"(?:sse\+)?https?://")
 _ADDRESS = re.compile(
     r"(sse\+)?(https?://(?:[\w.-]+|\[([0-9A-Fa-f:.]+)\])(?::(\d{1,5}))?(?:[/?][!-\"$-~]*)?)",
@@ -25,10 +25,10 @@ _MAX_PORT = 65535
 
 
 class ServerAddress(NamedTuple):
-    """Where a server is that runs already.
+    """The address of a server that is already running.
 
     Attributes:
-        url: its address, as the agent's sandbox sees it.
+        url: the address, as the agent's sandbox sees it.
         transport: ``http`` or ``sse``.
     """
 
@@ -37,7 +37,7 @@ class ServerAddress(NamedTuple):
 
 
 def address_of(server: str) -> ServerAddress | None:
-    """Return the address of a server; None for the command line of one that is to be started."""
+    """Return the address of a server; None for a command line that starts one."""
     match = _ADDRESS.fullmatch(server)
     if match is None or not 0 < int(match[4] or 80) <= _MAX_PORT:
         return None
@@ -49,16 +49,16 @@ def address_of(server: str) -> ServerAddress | None:
 
 
 def transport_of(server: str) -> str:
-    """Return how a server is spoken to."""
+    """Return the transport of a server."""
     address = address_of(server)
     return STDIO if address is None else address.transport
 
 
 def check_servers(servers: object) -> dict[str, str]:
-    """Return MCP servers: the command line or the address of each, by its name.
+    """Check MCP servers, and return the command line or the address of each, by its name.
 
     Raises:
-        ValueError: they are not written so; the message says what is needed.
+        ValueError: they have another form; the message says what is needed.
     """
     if not isinstance(servers, Mapping):
         raise ValueError(

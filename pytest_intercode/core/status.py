@@ -1,7 +1,7 @@
-"""How far a run is, and what its episodes do at the moment: what is shown while it lasts.
+"""The progress of a run and the current state of its episodes, shown while the run lasts.
 
 The run's own terminal, its log and ``pytest-intercode top`` show the same numbers in the same
-words. Between processes it goes as JSON.
+words. Processes exchange it as JSON.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class EpisodeStatus:
         item: the node id of its pytest item.
         task: the task's id.
         agent: the agent with its arguments, without keys and passwords.
-        treatment: what was laid over the project; empty where there is no choice.
+        treatment: the treatment applied to the project; empty if there is no choice.
         repeat: which try at the task it is, from 1.
-        worker: the process of pytest-xdist that it runs in; empty without.
-        phase: what it is at, one of :data:`~pytest_intercode.core.phases.PHASES`; empty where that
-            is not known, as on a cluster.
+        worker: the process of pytest-xdist that it runs in; empty without xdist.
+        phase: its phase, one of :data:`~pytest_intercode.core.phases.PHASES`; empty if that is not
+            known, as on a cluster.
         turns: how many turns it has taken.
-        max_turns: how many it may take.
+        max_turns: how many turns it may take.
         tokens: tokens that its agent has reported so far.
-        cost: likewise, in the currency of the user's prices; None where no price is known.
+        cost: cost so far, in the currency of the user's prices; None if no price is known.
         seconds: wall time since it began.
         timeout: seconds that its agent has; None for no limit.
-        action: what its agent does, or did last; the beginning, without keys.
+        action: the beginning of the agent's current or last action, without keys.
     """
 
     item: str
@@ -61,51 +61,51 @@ class EpisodeStatus:
     action: str = ""
 
     def describe_turns(self) -> str:
-        """Return the turns that it has taken, of those that it may take."""
+        """Return how many turns it has taken, and how many it may take."""
         return f"{self.turns}/{self.max_turns or '?'}"
 
     def describe_time(self) -> str:
-        """Return how long it has run, of how long its agent may."""
+        """Return how long it has run, and the time limit of its agent."""
         limit = f"/{clock(self.timeout)}" if self.timeout is not None else ""
         return f"{clock(self.seconds)}{limit}"
 
     def describe_cost(self) -> str:
-        """Return what it has cost so far; empty where no price is known."""
+        """Return its cost so far; empty if no price is known."""
         return "" if self.cost is None else f"{self.cost:.4g}"
 
     def describe_action(self) -> str:
-        """Return its last action, or in parentheses what it waits for."""
+        """Return its last action, or in parentheses what it is waiting for."""
         if phase := _PHASES.get(self.phase):
             return f"({phase})"
         return self.action or ("(nothing yet)" if self.phase else "(not known)")
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> EpisodeStatus:
-        """Return what :func:`dataclasses.asdict` has made into JSON.
+        """Return the status from the JSON form of :func:`dataclasses.asdict`.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the values have another form.
         """
         return _read(cls, values)
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """How far a run is.
+    """The progress of a run.
 
     Attributes:
         pid: the id of its process; of the controller under pytest-xdist.
-        name: what the user calls it; empty where they do not.
+        name: the user's name for the run; empty if there is none.
         folder: the root folder of its tests.
         seconds: wall time since its first item.
         total: how many episodes it has, as far as that is known.
-        done: how many of them are over.
-        reused: how many of those were taken from an earlier part of the run.
-        solved: how many of those were solved.
+        done: how many episodes are over.
+        reused: how many of these were taken from an earlier part of the run.
+        solved: how many of the episodes that are over were solved.
         tokens: tokens of the episodes that are over.
-        cost: likewise, in the currency of the user's prices; None where no price is known.
-        silent: processes of it that do not answer.
-        episodes: those that are under way.
+        cost: their cost, in the currency of the user's prices; None if no price is known.
+        silent: how many of its processes do not answer.
+        episodes: the episodes that are under way.
     """
 
     pid: int
@@ -123,31 +123,31 @@ class RunStatus:
 
     @property
     def all_tokens(self) -> int:
-        """Tokens so far, those of episodes under way among them."""
+        """Tokens so far, including those of episodes under way."""
         return self.tokens + sum(episode.tokens for episode in self.episodes)
 
     @property
     def all_cost(self) -> float | None:
-        """Money so far, that of episodes under way among it; None where no price is known."""
+        """Cost so far, including that of episodes under way; None if no price is known."""
         costs = [self.cost, *(episode.cost for episode in self.episodes)]
         prices = [cost for cost in costs if cost is not None]
         return sum(prices) if prices else None
 
     @property
     def per_minute(self) -> float | None:
-        """Episodes that ended in a minute; None while none has."""
+        """Episodes that ended per minute, without reused ones; None while none has ended."""
         fresh_count = self.done - self.reused
         return 60 * fresh_count / self.seconds if fresh_count and self.seconds > 0 else None
 
     @property
     def remaining_seconds(self) -> float | None:
-        """Seconds until its end if it goes on like this; None where that cannot be told."""
+        """Estimated seconds until the end at the current rate; None if that is not known."""
         missing = self.total - self.done
         rate = self.per_minute
         return 60 * missing / rate if rate and missing > 0 else None
 
     def describe(self) -> str:
-        """Return it in one line."""
+        """Return the status in one line."""
         words = [f"{len(self.episodes)} running"] if self.episodes else []
         words += [f"{self.done} of {max(self.total, self.done)} done", f"{self.solved} solved"]
         if self.per_minute is not None and self.remaining_seconds is not None:
@@ -162,15 +162,15 @@ class RunStatus:
         return ", ".join(words)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
+        """Return the status as a JSON object."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RunStatus:
-        """Return what :meth:`to_json` has made.
+        """Return the status from the result of :meth:`to_json`.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the values have another form.
         """
         try:
             episodes = tuple(map(EpisodeStatus.from_json, values["episodes"]))
@@ -180,7 +180,7 @@ class RunStatus:
 
 
 def _read(cls: type[Status], values: Mapping[str, Any]) -> Status:
-    """Return an object of a class with what values have of its fields, converted to their types."""
+    """Return an object of a class, with values for its fields converted to the fields' types."""
     try:
         types = {field.name: str(field.type) for field in fields(cls) if field.name in values}
         return cls(**{name: _CONVERTERS[kind](values[name]) for name, kind in types.items()})
@@ -198,20 +198,20 @@ _CONVERTERS: Mapping[str, Any] = {
 
 
 def clock(seconds: float) -> str:
-    """Return a time as a clock shows it: ``1:23``, ``1:02:03``."""
+    """Return a duration in the form of a clock: ``1:23``, ``1:02:03``."""
     minutes, second = divmod(int(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
 def short_rate(per_minute: float) -> str:
-    """Return how many episodes end in a minute, or in an hour where they are few."""
+    """Return a rate per minute, or per hour if it is low."""
     number, unit = (per_minute, "min") if per_minute >= 1 else (60 * per_minute, "h")
     return f"{number:.3g}/{unit}" if number < 1000 else f"{short_count(round(number))}/{unit}"
 
 
 def short_count(number: int) -> str:
-    """Return a number in a few characters: the line has to fit on a narrow terminal."""
+    """Return a number in a few characters, so that the line fits on a narrow terminal."""
     for size, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k")):
         if number >= size:
             return f"{number / (1000 if unit == 'k' else size):.3g}{unit}"
@@ -219,7 +219,7 @@ def short_count(number: int) -> str:
 
 
 def short_duration(seconds: float) -> str:
-    """Return a time in a few characters."""
+    """Return a duration in a few characters."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

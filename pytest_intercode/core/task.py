@@ -1,4 +1,4 @@
-"""What a task is: the records that every other part of the package passes around.
+"""Tasks and their parts, which every other part of the package uses.
 
 Pure data, which can be pickled or written as JSON and sent to another machine. Nothing here reads a
 file or runs a command.
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 DATABASE_ENGINES = {"sqlite": "SQLite", "mysql": "MySQL"}
-"""What runs a database, and what people call that."""
+"""The engines of databases, with their names for people."""
 
 _Fields = TypeVar("_Fields", bound="TaskFields")
 
@@ -39,14 +39,14 @@ class Database:
     """The database that an sql task is about.
 
     Attributes:
-        engine: what runs it.
+        engine: the database engine.
         name: the database that a session starts in.
-        scripts: SQL files that make it, in order. Those of ``mysql`` may make several databases,
-            and all tasks that name the same scripts share a server.
+        scripts: SQL files that create it, in order. Scripts for ``mysql`` may create several
+            databases, and all tasks that name the same scripts share a server.
         file: an SQLite file, instead of scripts.
-        writes: the task is there to change the database, and its end state is graded; None to go
-            by gold: a gold that does more than query writes.
-        optional: a task without its scripts or file is skipped; else that is an error.
+        writes: whether the task is to change the database, so that its end state is graded; None
+            to decide by gold: a gold that does more than query writes.
+        optional: skip a task whose scripts or file are missing; otherwise that is an error.
     """
 
     engine: Literal["sqlite", "mysql"]
@@ -64,7 +64,7 @@ class Normaliser:
     Attributes:
         name: ``trailing-space``, ``line-order``, ``numbers`` or ``pattern``.
         pattern: the regular expression of ``pattern``.
-        replace: what its matches become.
+        replace: the replacement for its matches.
     """
 
     name: Literal["trailing-space", "line-order", "numbers", "pattern"]
@@ -86,10 +86,10 @@ FormatName: TypeAlias = Literal[
     "columns",
     "names",
 ]
-"""A rule by which two outputs say the same in another format; see ``rewards/formats.py``."""
+"""A rule by which two outputs are equal except for their format; see ``rewards/formats.py``."""
 
 FORMAT_NAMES: tuple[FormatName, ...] = get_args(FormatName)
-"""All of them, in the order in which they are tried."""
+"""All rules, in the order in which they are tried."""
 
 
 @dataclass(frozen=True)
@@ -97,15 +97,15 @@ class RewardOptions:
     """How the end state of a task is compared with gold's.
 
     Attributes:
-        output: when the last output counts: ``when-gold-prints``, ``always`` or ``never``. Where
-            gold changes nothing it always counts, as there is nothing else to go by.
+        output: when the last output counts: ``when-gold-prints``, ``always`` or ``never``. If gold
+            changes nothing, the output always counts, because there is nothing else to compare.
         normalise: relaxations applied to both outputs, in order.
         scratch: paths (absolute, or relative to the working directory) below which the agent may
-            leave what it likes, as long as gold leaves them alone.
+            leave any files, as long as gold does not change anything there.
         rows: when the order of a query's rows counts.
         columns: whether the order of a query's columns counts; their names never do.
-        lenient: rules that are tried where the outputs still differ, one after another, each on
-            what those before it made, until both are equal.
+        lenient: rules that are applied one after another if the outputs still differ, each to the
+            result of the one before it, until both are equal.
     """
 
     output: Literal["when-gold-prints", "always", "never"] = "when-gold-prints"
@@ -123,8 +123,8 @@ class Repository:
     Attributes:
         at: its folder in the sandbox.
         source: where it comes from: a git bundle, a stream of ``git fast-export``, a tar archive or
-            a folder on the host; None where the image has it already.
-        commit: the base commit; nothing later than it is in the sandbox.
+            a folder on the host; None if the image already contains it.
+        commit: the base commit; the sandbox contains nothing later.
     """
 
     at: str = "/repo"
@@ -134,11 +134,11 @@ class Repository:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file or a folder that is carried from the agent's sandbox into a verifier.
+    """A file or a folder that is copied from the agent's sandbox into a verifier.
 
     Attributes:
-        path: where it is, in both.
-        exclude: patterns (of ``tar --exclude``) of what stays behind.
+        path: its path in both.
+        exclude: patterns (as in ``tar --exclude``) of files that are not copied.
         service: the service that it is taken from, in place of the agent's sandbox.
     """
 
@@ -151,8 +151,8 @@ class Artifact:
 class Hook:
     """A command of a task that is run in the agent's sandbox when the agent is done.
 
-    Its processes are still there, so that a server can be asked to write down its state. With
-    ``service``, it is run there, after the agent's processes have ended.
+    The agent's processes are still running, so that the command can ask a server to save its state.
+    With ``service``, it is run in that service, after the agent's processes have ended.
     """
 
     command: str
@@ -163,7 +163,7 @@ class Hook:
 
 @dataclass(frozen=True)
 class Verification:
-    """How an end state is graded by running something.
+    """How an end state is graded by running a command.
 
     Attributes:
         command: a script for bash, run in the task's ``workdir``.
@@ -171,31 +171,32 @@ class Verification:
             XML, ``reward`` for a file with a number or a JSON object, ``status`` for the exit
             status alone.
         report: the file that ``junit`` reads; the folder of ``reward.json`` or ``reward.txt``.
-        sentinels: run our own tests among the task's, to see that results are honest, where the
-            command can take them.
+        sentinels: run our own tests among the task's to detect forged results, if the command can
+            run them.
         fail_to_pass: tests that fail before gold and pass with it.
-        pass_to_pass: tests that pass before and with it.
-        absent: what a test counts as that the results do not name.
+        pass_to_pass: tests that pass both before gold and with it.
+        absent: the result of a test that is missing from the results.
         tolerance: how many of ``pass_to_pass`` may break before their part is 0.
-        patch: a patch in git's format that is applied to the repository before.
+        patch: a patch in git's format that is applied to the repository first.
         files: the tests' files, by path (absolute, or relative to ``workdir``).
         archives: folders and tar archives that are unpacked before ``files`` are written.
-        collect: what is run in the agent's sandbox before its processes are ended.
-        artifacts: what alone is carried into the verifier; None for the whole end state.
-        evidence: what is carried from services.
-        carried: paths that are carried with it even where programs of the verifier may load them.
-        kit: the requirements of its tests (as pip writes them) that it installs itself, and that
-            the verifier kit has to hold; None where it installs nothing.
-        fetches: its tests install that from the network, as published, and not from the kit.
-        image: None for the task's own image.
-        limits: what its sandbox may use; None for the task's own.
-        workdir: where the command runs; empty for the task's.
-        user: who runs the command; empty for the sandbox's own user.
+        collect: commands run in the agent's sandbox before its processes are ended.
+        artifacts: the only files that are copied into the verifier; None for the whole end state.
+        evidence: files that are copied from services.
+        carried: paths that are copied too, even if programs of the verifier may load them.
+        kit: the requirements of its tests (as pip writes them) that the command installs itself,
+            and that the verifier kit must contain; None if it installs nothing.
+        fetches: whether its tests install these from the network, as published, and not from the
+            kit.
+        image: the image of its sandbox; None for the task's own image.
+        limits: the limits of its sandbox; None for the task's own.
+        workdir: the directory in which the command runs; empty for the task's.
+        user: the user that runs the command; empty for the sandbox's own user.
         variables: environment variables of the command, as pairs.
         timeout: seconds for the command.
-        place: where it runs: ``fresh``, a sandbox that the agent never had; ``agents``, the
-            agent's own, next to what it started; ``shell``, the agent's own shell, with its
-            variables. In the latter two an agent can forge results.
+        place: where it runs: ``fresh``, a sandbox that the agent never had access to; ``agents``,
+            the agent's own sandbox, next to the processes that it started; ``shell``, the agent's
+            own shell, with its variables. In the latter two an agent can forge results.
     """
 
     command: str
@@ -226,21 +227,21 @@ class Verification:
 
 @dataclass(frozen=True)
 class Step:
-    """One part of a task that has several, each with a query and a reward of its own.
+    """One step of a task that has several, each with its own query and reward.
 
-    All are taken in one sandbox, one after the other: ``submit`` ends a step, and the answer to it
-    is the next step's query.
+    All steps are taken in one sandbox, one after the other: ``submit`` ends a step, and the
+    observation that it returns is the next step's query.
 
     Attributes:
         name: its name, unique in the task.
-        query: what is to be done.
+        query: the instruction.
         verification: how it is graded.
-        archive: what is unpacked when the step begins.
+        archive: an archive that is unpacked when the step begins.
         setup: commands run after that, as the step's user; each must exit with 0.
-        least: names of parts of its reward (``reward`` for the reward itself), with the values
-            that they need for the next step to begin.
-        user: who the agent is; empty for the sandbox's own user.
-        timeout: seconds that it has; None for no limit of its own.
+        least: names of parts of its reward (``reward`` for the reward itself), with the minimum
+            values for the next step to begin.
+        user: the agent's user; empty for the sandbox's own user.
+        timeout: seconds that the step has; None for no limit of its own.
     """
 
     name: str
@@ -253,26 +254,27 @@ class Step:
     timeout: float | None = None
 
 
-# What an environment's fields fill in.
+# The fields of a view that an environment's own fields may fill in.
 _OWN_VIEW = frozenset({"engine", "database", "mcp", "skills"})
 
 
 @dataclass(frozen=True)
 class TaskFields:
-    """The fields of a task that not every environment has; these are none.
+    """The fields of a task that only one environment has; this base class has none.
 
-    An environment's own are a frozen dataclass that derives from this one; its kind names the
-    class. From the class come what suites and rows may say, how it is checked, what a task's digest
-    holds and what is sent to another machine. Each field has a default, and holds text, numbers,
-    paths, or tuples, mappings of text and frozen dataclasses of these. A path is that of a file or
-    a folder in the suite's folder. :func:`in_suite` says what else there is to say of a field.
+    An environment's own fields are a frozen dataclass that derives from this one; its kind names
+    the class. The class determines the keys of suites and rows, how they are checked, the content
+    of a task's digest, and the data that is sent to another machine. Each field has a default, and
+    holds text, numbers, paths, or tuples, mappings of text and frozen dataclasses of these. A path
+    is that of a file or a folder in the suite's folder. :func:`in_suite` declares further
+    properties of a field.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     @classmethod
     def of(cls: type[_Fields], task: Task) -> _Fields:
-        """Return a task's fields, as this class; its defaults for a task that was given none.
+        """Return a task's fields as this class; the defaults if the task has none.
 
         Raises:
             SuiteError: the task has the fields of another environment.
@@ -287,7 +289,7 @@ class TaskFields:
         )
 
     def view(self) -> Mapping[str, Any]:
-        """Return what of them an agent may see: fields of :class:`TaskView`."""
+        """Return the values that an agent may see, by fields of :class:`TaskView`."""
         return {}
 
 
@@ -296,53 +298,53 @@ def in_suite(form: Any = None, *, refusal: str = "", is_graded: bool = True) -> 
 
     Args:
         form: the type that pydantic reads from a suite, if it is not the field's own: a validator
-            may make the value, or a method ``build`` that is given the suite's folder.
-        refusal: what is said where another environment's suite has the field; ``{env}`` is its
-            name. By default, whose field it is.
-        is_graded: the agent gets it, or is graded by it, so that it is part of the task's digest.
+            may make the value, or a method ``build`` that gets the suite's folder.
+        refusal: the message if another environment's suite has the field; ``{env}`` is that
+            environment's name. By default, it names the environment that has the field.
+        is_graded: the agent gets it, or is graded by it, so it is part of the task's digest.
     """
     return {"form": form, "refusal": refusal, "is_graded": is_graded}
 
 
 @dataclass(frozen=True)
 class Task:
-    """One task instance, gold included.
+    """One task instance, including its gold.
 
     Attributes:
         gold: the reference answer: commands or statements that are run in order in one session,
             or the flag of a ctf task.
-        fields: what tasks of its environment alone have; by default, the kind's defaults.
+        fields: the fields that only its environment has; by default, the kind's defaults.
         files: the file tree, by path (absolute, or relative to ``workdir``).
         archive: a tar archive unpacked before ``files`` are written.
-        mounts: folders that come before it, each instead of all that the image has at its place.
+        mounts: folders that are mounted before that, each replacing all that the image has there.
         setup: commands run after the files are there and before the agent; each must exit with 0.
-        image: None for the environment's own image.
-        max_turns: actions an episode has, unless ``--intercode-max-turns`` says otherwise.
+        image: its image; None for the environment's own image.
+        max_turns: actions an episode has, unless ``--intercode-max-turns`` sets another number.
         action_timeout: seconds one action has.
         timeout: seconds an episode has; None for the run's default.
         xfail: why gold is known not to reach 1.0, or None.
         skip: why the task cannot be run here, or None.
         gold_skip: why its gold cannot be run here, though agents can play it; or None.
-        needs_network: it cannot be run without a network.
-        verification: how it is graded by running something; None where that is not so.
-        user: who the agent is in its sandbox; empty for the sandbox's own user.
+        needs_network: whether it cannot be run without a network.
+        verification: how it is graded by running a command; None if it is graded another way.
+        user: the agent's user in its sandbox; empty for the sandbox's own user.
         variables: environment variables of its sandbox, as pairs.
-        steps: its parts, if it has several; then ``query`` and ``verification`` are the first's,
-            and gold has ``submit`` between theirs.
-        overall: which reward a task of several steps has: the mean of those that were taken, or
-            the last one's.
-        conversation: who answers an agent that hands back; None for nobody.
+        steps: its steps, if it has several; then ``query`` and ``verification`` are the first
+            step's, and gold has ``submit`` between the steps.
+        overall: the reward of a task with several steps: the mean of the steps that were taken, or
+            the last step's reward.
+        conversation: who answers an agent that hands back to its user; None for nobody.
         source: the file and line that the task was read from, for messages.
         audit: why a finding of the audit is not a fault of the task, by the name of its check.
         decoys: patterns of files that gold does not need, and that are there on purpose.
         metadata: further columns of the task's row.
         repeat: which try at the task this is, from 1 (``--intercode-repeat``).
         tries: how many tries there are; None for one, and before a run has decided that.
-        pass_rate: the share of these tries that must be solved; None where each counts for itself.
+        pass_rate: the share of these tries that must be solved; None if each try counts on its own.
         platform: the platform that its images are for; None for the run's, or the engine's own.
-        treatment: the name of what is laid over its project; see ``TaskRecord``.
-        judge: what of its reward a model grades; None for nothing.
-        services: its further machines.
+        treatment: the name of the treatment applied to its project; see ``TaskRecord``.
+        judge: the judge of a part of its reward; None for no judge.
+        services: its additional machines.
     """
 
     id: str
@@ -389,24 +391,24 @@ class Task:
 
     @property
     def suite_name(self) -> str:
-        """The suite's name in keys and tables: its own, or the dataset's where it has none."""
+        """The suite's name in keys and tables: its own, or the dataset's if it has none."""
         return self.suite or self.dataset
 
     @property
     def verifications(self) -> tuple[Verification, ...]:
-        """How it is graded, itself and each of its steps; empty where no tests do it."""
+        """The verifications of the task and of each of its steps; empty if it has none."""
         phases = (self.verification, *(step.verification for step in self.steps))
         return tuple(phase for phase in phases if phase is not None)
 
     def for_platform(self, source: ImageSource) -> ImageSource:
-        """Return where one of its images comes from, for the platform that it names."""
+        """Return the source of one of its images, for the task's platform if it has one."""
         return source if self.platform is None else replace(source, platform=self.platform)
 
     def view(self, max_turns: int | None = None) -> TaskView:
-        """Return what the agent may see of this task.
+        """Return the part of this task that the agent may see.
 
         Raises:
-            ConfigurationError: its fields show what a :class:`TaskView` does not have.
+            ConfigurationError: its fields' view has names that :class:`TaskView` does not have.
         """
         own_view = self.fields.view()
         if unknown := own_view.keys() - _OWN_VIEW:

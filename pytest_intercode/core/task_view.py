@@ -12,18 +12,18 @@ __all__ = ["TaskView"]
 class TaskView:
     """The part of a task that an agent may see.
 
-    It never holds the gold, nor further columns of a row, any of which could be an answer.
+    It never holds the gold or further columns of a row, because these could contain the answer.
 
     Attributes:
         id: the task's id, unique in its suite.
         query: the instruction in natural language.
-        env: the environment's name, which says what language an action is in.
+        env: the environment's name, which determines the language of actions.
         suite: the suite's name.
-        dataset: the dataset's name; the suite's where there is none.
-        hardness: the suite's own grading, or the empty string.
+        dataset: the dataset's name; the suite's if there is none.
+        hardness: the difficulty according to the suite, or the empty string.
         tags: the suite's own labels.
         workdir: the directory in which the first action runs.
-        max_turns: how many actions the agent has.
+        max_turns: how many actions the agent may take.
         engine: the engine of an sql task (``sqlite`` or ``mysql``), else the empty string.
         database: the database that an sql task starts in, else the empty string.
         mcp: MCP servers for the agent to start: command lines for the sandbox's sh, by name.

@@ -1,11 +1,11 @@
-"""Text as it is shown to people: escaped, counted, in columns.
+"""Formatting of text for people: escaped, counted, in columns.
 
-Text from a sandbox, an agent or a suite drives neither a terminal nor a CI server once it is
-escaped. Whatever does not show as itself is written as an escape: control characters, which could
-move the cursor, rename the window or answer in the user's place; marks that turn the direction of
-writing; blanks that only look like blanks; line ends other than the usual one.
+Escaped text from a sandbox, an agent or a suite cannot control a terminal or a CI server. All
+characters that are not displayed as themselves are escaped: control characters, which could move
+the cursor, rename the window or answer in the user's place; marks that change the direction of
+writing; characters that only look like blanks; line ends other than the usual one.
 
-So is a character of each sequence by which a line of a log becomes a command to a CI server.
+One character of each sequence that makes a line of a log a command to a CI server is escaped too.
 GitHub's runner takes ``::name::`` after blanks, so indenting does not help, and ``##[name]``
 anywhere in a line, so no prefix helps; Azure Pipelines takes ``##vso[`` and TeamCity
 ``##teamcity[``. GitLab's and Buildkite's need an escape character.
@@ -36,10 +36,10 @@ __all__ = [
 _STYLE = "reverse"
 _HIDDEN = re.compile(r"[^\n\t\x20-\x7e]")
 _HIDDEN_RUNS = re.compile(rf"{_HIDDEN.pattern}+")
-# It is the last character that is escaped: what is shown of a text's beginning then never depends
-# on what follows, so that a stream can be escaped piece by piece.
+# The last character is the one that is escaped: then the escaped form of a text's beginning never
+# depends on what follows, so that a stream can be escaped piece by piece.
 _COMMANDS = re.compile(r"##vso|##[A-Za-z]{0,32}\[|^[ \t]*::", re.MULTILINE)
-_PASSWORD = re.compile(r"[^\s:/@=]*:[^\s/@]+@")  # and its user, before the host of an address
+_PASSWORD = re.compile(r"[^\s:/@=]*:[^\s/@]+@")  # with its user, before the host of an address
 _MARKUP = re.compile(r"[\\`*_<>|\[\]&~#!$]")
 _BACKTICKS = re.compile(r"`+")
 _MAX_CHARACTERS = 1_000_000  # of a text in a report: more than people read
@@ -55,28 +55,28 @@ def fragments(text: str, style: str = "") -> list[tuple[str, str]]:
 
 
 def escape_for_terminal(text: str) -> str:
-    """Return a text in which what does not show as itself, or is a command, is escaped.
+    """Escape characters that are not displayed as themselves, and commands to CI servers.
 
-    Lines stay lines, and tabs stay. Escaping twice changes nothing more. What is returned for a
-    text begins with what is returned for the text's beginning.
+    Line ends and tabs are kept. Escaping a second time changes nothing. The result for a text
+    begins with the result for the text's beginning.
     """
     return _COMMANDS.sub(_disarm, _HIDDEN_RUNS.sub(_escape, text))
 
 
 def one_line(text: str) -> str:
-    """Return an escaped text on one line, in which line ends and tabs are escaped, too."""
+    """Return an escaped text on one line, with line ends and tabs escaped too."""
     return escape_for_terminal(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def indented(text: str, margin: str = "    ") -> str:
-    """Return an escaped text with a margin before each line, so that none passes for ours."""
+    """Return an escaped text with a margin before each line, so that no line looks like ours."""
     return textwrap.indent(escape_for_terminal(text), margin, lambda line: True)
 
 
 def clipped(text: str, max_characters: int = _MAX_CHARACTERS) -> str:
-    """Return a text of at most so many characters, and a line that says how many it lacks.
+    """Shorten a text to a number of characters, plus a line with the number of those left out.
 
-    The first and the last half of what may stay is kept.
+    The beginning and the end are kept, half of that number each.
     """
     if len(text) <= max_characters:
         return text
@@ -85,7 +85,7 @@ def clipped(text: str, max_characters: int = _MAX_CHARACTERS) -> str:
 
 
 def first_words(text: str, max_characters: int) -> str:
-    """Return a text in one line, of whole words: of a key that is cut, nobody knows the half."""
+    """Return the beginning of a text on one line, cut between words, so that no key is cut."""
     text = " ".join(text.split())
     if len(text) <= max_characters:
         return text
@@ -95,7 +95,7 @@ def first_words(text: str, max_characters: int) -> str:
 
 
 def first_names(names: Iterable[object], most: int = 3) -> str:
-    """Return so many names, separated by commas, and dots if there are more."""
+    """Return the first names, separated by commas, and dots if there are more."""
     texts = list(map(str, names))
     return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")
 
@@ -108,27 +108,27 @@ def replace_surrogates(text: str) -> str:
 
 
 def hide_passwords(text: str) -> str:
-    """Return a text in which no address has a user with a password."""
+    """Hide the user and the password of each address in a text."""
     return _PASSWORD.sub("(hidden)@", text)
 
 
 def markdown_text(text: str) -> str:
-    """Return a text on one line that means nothing in Markdown, and has no HTML in it."""
+    """Return a text on one line, with everything escaped that Markdown or HTML would interpret."""
     return _MARKUP.sub(r"\\\g<0>", one_line(text))
 
 
 def markdown_code(text: str, max_characters: int = 200, *, in_table: bool = False) -> str:
-    """Return a text on one line as a code span of Markdown, of which GitHub makes nothing else.
+    """Return a text on one line as a Markdown code span, in which GitHub makes no links.
 
-    GitHub looks for ``@user``, ``#12``, addresses and emoji in what Markdown has been made into, so
-    that a backslash does not keep them from being found. It does not look into code.
+    GitHub looks for ``@user``, ``#12``, addresses and emoji in the rendered Markdown, so a
+    backslash does not prevent that. It does not look into code.
 
     Args:
         text: the text.
-        max_characters: how many of its characters are shown, once it is escaped.
-        in_table: it is for a cell of a table. There a ``|`` ends the cell, also in code; a
-            backslash keeps it from that, unless the text has one before it. So it is written as an
-            escape, as control characters are.
+        max_characters: how many characters of the escaped text are shown.
+        in_table: the span is for a cell of a table. There a ``|`` ends the cell, even in code; a
+            backslash prevents that, unless the text has another one before it. So the ``|`` is
+            escaped like a control character.
     """
     line = one_line(text)
     if in_table:
@@ -136,9 +136,9 @@ def markdown_code(text: str, max_characters: int = 200, *, in_table: bool = Fals
     if len(line) > max_characters:
         line = f"{line[: max_characters - 4]} ..."
     if not line.strip():
-        line = f"(empty){line}"  # a code span of blanks alone keeps them, and shows nothing
+        line = f"(empty){line}"  # a code span with only blanks shows nothing
     fence = "`" * (max(map(len, _BACKTICKS.findall(line)), default=0) + 1)
-    # One blank at each end is not part of a span's text.
+    # Markdown removes one blank at each end of a span.
     margin = " " if line[0] in "` " or line[-1] in "` " else ""
     return f"{fence}{margin}{line}{margin}{fence}"
 

@@ -1,7 +1,7 @@
-"""Token ids of an agent's requests to a model, as the server gave them, and what a trainer takes.
+"""Token ids of an agent's requests to a model, as the server gave them, and sequences to train on.
 
-Pure. Nothing is tokenised here: where the server gave no ids, there are none. A prompt begins with
-most of what an earlier request had, so each request is kept as what it adds to that one.
+Pure. Nothing is tokenised here: if the server gave no ids, there are none. A prompt usually begins
+with most of an earlier request, so each request is stored as the difference to that one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = [
     "token_sequences",
 ]
 
-_MAX_CANDIDATES = 16  # earlier calls that a prompt may go on from; agents have a few at a time
-_MAX_IDS = 8_000_000  # ids of an episode that are kept, of prompts and completions
-_MAX_REQUEST_CHARACTERS = 64 * 1024 * 1024  # of an episode's requests, likewise
+_MAX_CANDIDATES = 16  # earlier calls that a prompt may continue; agents have a few at a time
+_MAX_IDS = 8_000_000  # ids of prompts and completions that are kept for an episode
+_MAX_REQUEST_CHARACTERS = 64 * 1024 * 1024  # characters of requests that are kept for an episode
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class AnswerTokens:
 
     Attributes:
         prompt_ids: all ids of the prompt.
-        completion_ids: those that the model wrote, with what ends its answer.
-        logprobs: their log-probabilities, as many; empty where the server gave none.
-        finish_reason: why the model ended its answer, as the server says it.
-        problem: why there are no ids, in one line; empty where there are.
+        completion_ids: the ids that the model wrote, including the end of its answer.
+        logprobs: the log-probability of each of these; empty if the server gave none.
+        finish_reason: why the model ended its answer, as the server reports it.
+        problem: why there are no ids, in one line; empty if there are ids.
     """
 
     prompt_ids: Sequence[int] = ()
@@ -54,23 +54,23 @@ class AnswerTokens:
 class ModelCall:
     """One answered request to a model, with its tokens.
 
-    What it has in common with an earlier one is not kept again: :func:`full_prompt` and
-    :func:`full_request` return all of it.
+    The part that it shares with an earlier call is not stored again: :func:`full_prompt` and
+    :func:`full_request` return the whole.
 
     Attributes:
         model: the model that answered.
         base: the number of the earlier call whose prompt and completion the prompt begins with, at
-            least in part; None for none.
-        kept_ids: how many of its ids these are.
-        prompt_ids: the ids of the prompt that follow them.
-        completion_ids: the ids of the completion, with what ends it.
-        logprobs: their log-probabilities, as many; empty where the server gave none.
-        finish_reason: why the model ended its answer, as the server says it; ``length`` if it was
-            cut.
+            least in part; None if there is none.
+        kept_ids: how many ids of the earlier call the prompt begins with.
+        prompt_ids: the ids of the prompt after these.
+        completion_ids: the ids of the completion, including its end.
+        logprobs: the log-probability of each of these; empty if the server gave none.
+        finish_reason: why the model ended its answer, as the server reports it; ``length`` if it
+            was cut.
         kept_messages: how many messages of the earlier call the request begins with.
-        request: the request as it was sent, as JSON: the ``messages`` that follow, and the fields
-            that are not as in the earlier call; null for one that it no longer has.
-        problem: why there are no ids; empty where there are.
+        request: the request as it was sent, as JSON: the ``messages`` after these, and the fields
+            that differ from the earlier call; null for a field that it no longer has.
+        problem: why there are no ids; empty if there are ids.
     """
 
     model: str
@@ -87,16 +87,16 @@ class ModelCall:
 
 @dataclass(frozen=True)
 class TokenSequence:
-    """Calls whose prompts each go on from the tokens of the one before: one example to train on.
+    """One example to train on: calls whose prompts each continue the tokens of the one before.
 
     Attributes:
         prompt_ids: the prompt of the first call.
-        response_ids: everything after it, of the model's and not.
-        loss_mask: for each of these, 1 for the model's own and 0 for others.
+        response_ids: all ids after the prompt, from the model and from others.
+        loss_mask: for each of these, 1 if the model wrote it, else 0.
         logprobs: for each of these, the log-probability at sampling, 0.0 where the mask is 0; None
-            where the server did not give all.
+            if the server did not give all of them.
         calls: the numbers of the calls.
-        cause: why it is a sequence of its own, in one line; empty for the first.
+        cause: why a new sequence begins here, in one line; empty for the first.
     """
 
     prompt_ids: tuple[int, ...]
@@ -112,7 +112,7 @@ class TokenSequence:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A call that a prompt may go on from: its number, its tokens and its request."""
+    """A call that a later prompt may continue: its number, its tokens and its request."""
 
     number: int
     ids: array[int]
@@ -120,7 +120,7 @@ class _Candidate:
 
 
 class CallLog:
-    """The calls of an episode, in the order of their answers; threads may share it."""
+    """The calls of an episode, in the order of their answers; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._calls: list[ModelCall] = []
@@ -140,7 +140,7 @@ class CallLog:
         Args:
             model: the model that answered.
             request: the request as it was sent.
-            tokens: those of its answer.
+            tokens: the tokens of its answer.
         """
         with self._lock:
             number = len(self._calls)
@@ -176,9 +176,9 @@ class CallLog:
             return number
 
     def _find_base(self, prompt: array[int]) -> tuple[_Candidate | None, int]:
-        """Return the call that has most of a prompt, and how many ids it has of it.
+        """Return the call with which a prompt has most ids in common, and their number.
 
-        Of several, it is one that the prompt has all of, and then the latest.
+        Of several, prefer one whose ids the prompt has all of, and then the latest.
         """
         base: _Candidate | None = None
         rank = (0, False)
@@ -190,7 +190,7 @@ class CallLog:
 
 
 def _count_common(first: array[int], second: array[int]) -> int:
-    """Return how many ids two lists begin with in common."""
+    """Return the number of ids that two lists have in common at their beginning."""
     low, high = 0, min(len(first), len(second))
     if first[:high] == second[:high]:
         return high
@@ -204,7 +204,7 @@ def _count_common(first: array[int], second: array[int]) -> int:
 
 
 def _describe_request(request: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[int, str]:
-    """Return how many messages a request has in common with another, and what differs, as JSON."""
+    """Return how many first messages two requests have in common, and the difference as JSON."""
     messages, base_messages = (_messages_of(body) for body in (request, base))
     pairs = enumerate(zip(messages, base_messages, strict=False))
     differences = (number for number, (message, earlier) in pairs if message != earlier)
@@ -228,11 +228,11 @@ def _messages_of(request: Mapping[str, Any]) -> list[Any]:
 
 
 def full_prompt(calls: Sequence[ModelCall], number: int) -> tuple[int, ...]:
-    """Return all ids of a call's prompt; none for one without ids.
+    """Return all ids of a call's prompt; empty for a call without ids.
 
     Args:
-        calls: those of a record.
-        number: of the call, from 0.
+        calls: the calls of a record.
+        number: the number of the call, from 0.
     """
     call = calls[number]
     kept_ids, parts = call.kept_ids, [call.prompt_ids]
@@ -246,11 +246,11 @@ def full_prompt(calls: Sequence[ModelCall], number: int) -> tuple[int, ...]:
 
 
 def full_request(calls: Sequence[ModelCall], number: int) -> dict[str, Any]:
-    """Return a call's request as it was sent; an empty one for a call without ids.
+    """Return a call's request as it was sent; empty for a call without ids.
 
     Args:
-        calls: those of a record.
-        number: of the call, from 0.
+        calls: the calls of a record.
+        number: the number of the call, from 0.
     """
     earlier_calls = [calls[number]]
     while earlier_calls[-1].base is not None:
@@ -265,18 +265,18 @@ def full_request(calls: Sequence[ModelCall], number: int) -> dict[str, Any]:
 
 
 def token_sequences(calls: Sequence[ModelCall]) -> list[TokenSequence]:
-    """Return what a trainer takes of an episode's calls, in the order of their first calls.
+    """Return the sequences to train on from an episode's calls, in the order of their first calls.
 
-    A call whose prompt begins with all tokens of an earlier one continues its sequence: what is
-    between the two is not the model's, and is masked. Any other call begins a sequence, with its
-    whole prompt: the agent has shortened its conversation, its template leaves thoughts out, or
-    another conversation runs next to it. Calls without ids are in none.
+    A call whose prompt begins with all tokens of an earlier call continues that call's sequence:
+    the tokens between the two do not come from the model, and are masked. Any other call begins a
+    new sequence, with its whole prompt: the agent has shortened its conversation, its template
+    leaves thoughts out, or another conversation runs in parallel. Calls without ids are left out.
 
     Args:
-        calls: those of a record.
+        calls: the calls of a record.
     """
     sequences: list[_Growing] = []
-    last_calls: dict[int, _Growing] = {}  # sequences, by the call that they end with now
+    last_calls: dict[int, _Growing] = {}  # sequences, by their last call so far
     for number, call in enumerate(calls):
         if call.problem:
             continue
@@ -307,7 +307,7 @@ class _Growing:
     calls: list[int] = field(default_factory=list)
 
     def add(self, ids: Sequence[int], logprobs: Sequence[float] = (), *, own: bool = False) -> None:
-        """Add tokens, of the model's own or of others."""
+        """Add tokens, from the model (``own``) or from others."""
         self.ids += ids
         self.mask += [int(own)] * len(ids)
         if own and len(logprobs) != len(ids):
@@ -328,7 +328,7 @@ class _Growing:
 
 
 def _explain_start(calls: Sequence[ModelCall], number: int) -> str:
-    """Say why a call begins a sequence."""
+    """Return why a call begins a new sequence."""
     call = calls[number]
     if call.base is None:
         return f"the prompt of call {number} begins in another way than any before it"
@@ -343,10 +343,10 @@ def _explain_start(calls: Sequence[ModelCall], number: int) -> str:
 
 
 def describe_missing(calls: Sequence[ModelCall]) -> str:
-    """Say in one line what an episode's calls lack to be trained on; empty where they lack nothing.
+    """Return in one line what an episode's calls lack to be trained on; empty for nothing.
 
     Args:
-        calls: those of a record whose agent was to have tokens.
+        calls: the calls of a record for which tokens were asked for.
     """
     if not calls:
         return "no request of the agent came through the gateway"

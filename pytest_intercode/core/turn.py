@@ -24,17 +24,17 @@ __all__ = [
 Profile: TypeAlias = Literal["strict", "paper"]
 Feedback: TypeAlias = Literal["observation", "reward"]
 StepResult: TypeAlias = "tuple[Observation, float, bool, bool, dict[str, Any]]"
-"""Observation, reward, terminated, truncated and a dictionary of facts, as Gymnasium has them."""
+"""Observation, reward, terminated, truncated and a dictionary of facts, as in Gymnasium."""
 
 
 class Observation(str):
-    """What an agent sees after an action: text, with a few facts about it.
+    """The text that an agent sees after an action, with a few facts about it.
 
     Attributes:
-        executed: the action ran and ended with status 0.
+        executed: whether the action ran and exited with status 0.
         status: its exit status, or None.
-        reward: the reward of the state it left, when the run gives rewards as feedback.
-        turns_left: actions that the agent still has.
+        reward: the reward of the state after it, if the run gives rewards as feedback.
+        turns_left: how many actions the agent still has.
     """
 
     executed: bool
@@ -63,10 +63,10 @@ class Command(NamedTuple):
 
     Attributes:
         text: the command.
-        cwd: where it runs; the task's directory if it is empty.
-        timeout: seconds after which it is killed; None for those of an action.
-        user: by whom; the user of the task's actions if it is empty.
-        counts_as_turn: it takes a turn, and its output is graded.
+        cwd: the directory in which it runs; empty for the task's.
+        timeout: seconds after which it is killed; None for the timeout of an action.
+        user: the user that runs it; empty for the user of the task's actions.
+        counts_as_turn: whether it takes a turn, and its output is graded.
     """
 
     text: str
@@ -77,12 +77,12 @@ class Command(NamedTuple):
 
 
 class CommandResult(NamedTuple):
-    """What became of a command: of an agent's own shell, or of a test's check.
+    """The result of a command of an agent's own shell, or of a test's check.
 
     It is true if the command succeeded, as in ``assert run.check("make test")``.
 
     Attributes:
-        status: its exit status; None when it had none, as it timed out or was stopped.
+        status: its exit status; None if it has none because it timed out or was stopped.
         output: stdout and stderr as one text, in true order, cut to the output limit.
     """
 
@@ -94,7 +94,7 @@ class CommandResult(NamedTuple):
 
 
 class SandboxInfo(NamedTuple):
-    """Where an agent's sandbox is, for programs that reach it by themselves.
+    """The location of an agent's sandbox, for programs that access it directly.
 
     Attributes:
         backend: ``docker`` or ``bubblewrap``.
@@ -110,27 +110,27 @@ class SandboxInfo(NamedTuple):
 class Turn:
     """One turn of an episode as the trajectory records it.
 
-    A line of a results file has a list of each field, which has a member for each turn.
+    A line of a results file has one list per field, with an element for each turn.
 
     Attributes:
-        action: what the agent sent.
-        observation: what it saw.
-        executed: the action ran and ended with status 0; None in recordings that do not say.
-        reward: the reward after it, 0.0 where the state was not graded.
+        action: the text that the agent sent.
+        observation: the text that the agent got.
+        executed: whether the action ran and exited with status 0; None in recordings without this.
+        reward: the reward after it, 0.0 if the state was not graded.
         seconds: wall time in the sandbox.
-        parts: the reward's parts, where it was graded.
-        passed: nothing was run: the agent sent no action, and the observation says so.
-        thought: what the agent thought before it.
-        log: what the agent printed in addition to it.
-        usage: what the agent used up for it.
+        parts: the reward's parts, if the state was graded.
+        passed: whether nothing was run because the agent sent no action; the observation says so.
+        thought: the agent's thought before it.
+        log: the agent's further output.
+        usage: the agent's usage for it.
         agent_seconds: wall time that the agent took before it.
-        answer: what was submitted, where the action's text does not say it exactly.
-        tool: the tool of the agent's own that it called, by the name that its model knows; empty
-            for an action through the environment. The action is then the command of a shell, and of
-            another tool ``NAME(ARGUMENTS)`` with the arguments in JSON.
-        status: the exit status of the command; None where that is not known.
+        answer: the submitted answer, if the action's text does not contain it exactly.
+        tool: the agent's own tool that it called, by the name that the model uses; empty for an
+            action through the environment. The action is then a shell's command, or for another
+            tool ``NAME(ARGUMENTS)`` with the arguments in JSON.
+        status: the exit status of the command; None if that is not known.
         model_calls: the numbers of the requests to a model that led to it, among the record's
-            ``model_calls``; empty where no tokens were kept.
+            ``model_calls``; empty if no tokens were kept.
     """
 
     action: str = field(metadata=in_line("turn_history.actions", printed=True))
@@ -155,15 +155,15 @@ class Turn:
 
     @property
     def arguments(self) -> Mapping[str, Any] | None:
-        """What a tool of the agent's own was called with; None for a shell's, and without a tool.
+        """The arguments of a call of the agent's own tool; None for a shell, and without a tool.
 
-        It is read from the action, so a record has each text once. A tool that takes one text
-        instead of an object has it as ``input``.
+        They are parsed from the action, so that a record stores each text once. For a tool that
+        takes a text instead of an object, the text is ``input``.
         """
         if not self.tool or not self.action.startswith(f"{self.tool}("):
             return None
         try:
             value = json.loads(self.action[len(self.tool) + 1 : -1])
-        except (ValueError, RecursionError):  # a shell's command, or a trajectory that was cut
+        except (ValueError, RecursionError):  # a shell command, or a trajectory that was cut
             return None
         return value if isinstance(value, dict) else {"input": value}

@@ -1,4 +1,4 @@
-"""What an agent uses up, and what an episode or a run may use up. Pure data."""
+"""Usage of an agent, and limits on the usage of an episode or a run. Pure data."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["UNSPENT", "Budget", "RunLimits", "Usage", "reached"]
 
 @dataclass(frozen=True)
 class Usage:
-    """What was used up; two of them add.
+    """Requests, tokens and cost that were used; two objects can be added.
 
     Attributes:
         requests: requests to a model.
-        input_tokens: tokens that went in.
-        output_tokens: tokens that came out.
-        cost: in the currency of the user's prices; None where no price is known.
-        cached_tokens: tokens of the input that were read from a cache.
-        cache_write_tokens: tokens of the input that were written to a cache.
-        reasoning_tokens: tokens of the output that no one sees.
+        input_tokens: tokens of the input.
+        output_tokens: tokens of the output.
+        cost: the cost in the currency of the user's prices; None if no price is known.
+        cached_tokens: input tokens that were read from a cache.
+        cache_write_tokens: input tokens that were written to a cache.
+        reasoning_tokens: hidden output tokens.
     """
 
     requests: int = 0
@@ -33,7 +33,7 @@ class Usage:
 
     @property
     def tokens(self) -> int:
-        """Tokens in and out; those of caches and of reasoning are among them."""
+        """Input and output tokens, including those of caches and of reasoning."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -42,15 +42,15 @@ class Usage:
         return Usage(cost=sum(costs) if costs else None, **sums)
 
     def without(self, other: Usage) -> Usage:
-        """Return what is left of this when another is taken out, and never less than nothing."""
+        """Subtract another usage; no number becomes negative."""
         cost = None if self.cost is None else max(0.0, self.cost - (other.cost or 0.0))
         rest = {name: max(0, getattr(self, name) - getattr(other, name)) for name in _COUNTS}
         return Usage(cost=cost, **rest)
 
     def as_row(self) -> dict[str, Any]:
-        """Return it as records and messages have it: parts of the tokens only where there are any.
+        """Return the form for records and messages; token details that are 0 are left out.
 
-        So rows of agents without a cache are as they were before caches were counted.
+        So rows of agents without a cache look as they did before caches were counted.
         """
         return {name: value for name, value in vars(self).items() if value or name in _ALWAYS}
 
@@ -67,11 +67,11 @@ UNSPENT = Usage()
 
 @dataclass(frozen=True)
 class Budget:
-    """What an episode may use up; None for no limit.
+    """The limits of an episode's usage; None for no limit.
 
     Attributes:
-        tokens: tokens in and out.
-        cost: in the currency of the user's prices.
+        tokens: input and output tokens.
+        cost: the cost in the currency of the user's prices.
     """
 
     tokens: int | None = None
@@ -80,12 +80,12 @@ class Budget:
 
 @dataclass(frozen=True)
 class RunLimits:
-    """What all episodes of a run may use up together; None for no limit.
+    """The limits of the usage of all episodes of a run together; None for no limit.
 
     Attributes:
         turns: actions of all episodes.
-        tokens: tokens in and out.
-        cost: in the currency of the user's prices.
+        tokens: input and output tokens.
+        cost: the cost in the currency of the user's prices.
         seconds: wall time from the start of the run.
     """
 
@@ -99,5 +99,5 @@ class RunLimits:
 
 
 def reached(cost: float, limit: float) -> bool:
-    """Whether a sum of costs comes up to a limit, as ten times 0.1 do to 1 but for rounding."""
+    """Whether a sum of costs reaches a limit; rounding is ignored, so ten times 0.1 reaches 1."""
     return cost >= limit or math.isclose(cost, limit)

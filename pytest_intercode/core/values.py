@@ -1,6 +1,6 @@
 """Parsers of the texts that users write as values of options and arguments.
 
-A parser returns the value of a text, or raises a ValueError that says what is needed.
+A parser returns a text's value, or raises a ValueError whose message says what is needed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def amount(needed: str, *, zero: bool = False) -> Callable[[str], float]:
 
     Args:
         needed: what the message says is needed.
-        zero: 0 is allowed, too.
+        zero: whether 0 is allowed, too.
     """
 
     def parse(value: str) -> float:
@@ -86,7 +86,7 @@ def choice(*allowed: str) -> Callable[[str], str]:
 
 
 def cluster(value: str) -> str:
-    """Return where a cluster is: ``auto``, ``HOST:PORT`` or ``local:N``."""
+    """Return the address of a cluster: ``auto``, ``HOST:PORT`` or ``local:N``."""
     head, _, nodes = value.partition(":")
     if head == "local" and not (nodes.isdecimal() and 1 <= int(nodes) <= 64):
         raise ValueError("local:N is needed, with N from 1 to 64")
