@@ -1,1 +1,1 @@
-"""Rollouts: one agent on one task in one environment, to a record; and who runs them."""
+"""Rollouts, each of one agent on one task in one environment, and the executors that run them."""

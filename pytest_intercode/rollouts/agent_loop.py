@@ -1,19 +1,19 @@
-"""The event loop that all async agents of a run share, and the tasks of each.
+"""The event loop that all async agents of a run share, and the tasks of each agent.
 
-A client that a module makes once (``client = AsyncOpenAI()``) keeps connections that belong to a
-loop, so all episodes need the same one. It runs on a thread of its own and only schedules: each
+A client that a module creates once (``client = AsyncOpenAI()``) keeps connections that belong to a
+loop, so all episodes need the same loop. The loop runs on its own thread and only schedules: each
 step of a coroutine, from one ``await`` to the next, runs on the thread of the agent that it belongs
-to, while the loop waits for it. To asyncio that is one thread at a time, as ever.
+to, while the loop waits for it. From asyncio's view, only one thread runs at a time, as usual.
 
-``asyncio.run_coroutine_threadsafe`` alone would be far shorter, and break three promises. Steps
-would run on the loop's thread, so ``env.step``, which is not a coroutine, would keep all episodes
-waiting while its action runs. An agent that blocks in C could not be left behind, since nothing
-moves the tasks of the others to another loop: one agent would end the run. And nobody could tell
-whose step blocks. The price is to do on the agents' threads what a loop does on its own. The two
-functions for that, ``_set_running_loop`` and ``_enter_task``, are those that asyncio has for other
-implementations of loops and tasks.
+``asyncio.run_coroutine_threadsafe`` alone would be far shorter, but break three promises. Steps
+would run on the loop's thread, so ``env.step``, which is not a coroutine, would block all episodes
+while its action runs. An agent that blocks in C could not be left behind, since nothing can move
+the tasks of the others to another loop: one agent would end the run. And it would not be known
+whose step blocks. The price is that the agents' threads must do the work of a loop's own thread.
+The two functions for that, ``_set_running_loop`` and ``_enter_task``, are those that asyncio
+provides for other implementations of loops and tasks.
 
-Imports asyncio, so agents that are not async must not import it; see ``SharedLoop``.
+This module imports asyncio, so agents that are not async must not import it; see ``SharedLoop``.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from pytest_intercode.system.loop_thread import LoopThread
 
 __all__ = ["AgentLoop", "AgentTasks", "TasksGone"]
 
-_SLOW_STEP = 1.0  # seconds that a step may take before it is said to block the loop
+_SLOW_STEP = 1.0  # seconds that a step may take before it is reported to block the loop
 _CLOSE_TIMEOUT = 5.0  # seconds for the loop to end
 _AGENT_TASKS: ContextVar[AgentTasks | None] = ContextVar("intercode_tasks", default=None)
 
 
 class TasksGone(BaseException):
-    """The agent's time is up, and none of its coroutines is run any further."""
+    """The agent's time is up, and its coroutines are not run any further."""
 
 
 class _Reply(NamedTuple):
-    """How far the agent's thread has come with a step.
+    """The state of a step on the agent's thread.
 
     Attributes:
-        kind: ``acting`` is a step that has called ``env.step``, and is not at its end.
-        value: what the coroutine waits for, returned or raised; or the future that is done after
-            the action.
+        kind: ``acting`` means that the step has called ``env.step`` and has not ended.
+        value: the awaitable that the coroutine waits for, the value that it returned or the
+            exception that it raised; for ``acting``, a future that is done after the action.
     """
 
     kind: Literal["waits", "returned", "raised", "acting"]
@@ -64,7 +64,7 @@ class _Reply(NamedTuple):
 
 
 class _Blockage(NamedTuple):
-    """A step that takes long: whose, since when (of the monotonic clock), and where it is."""
+    """A slow step: the tasks it belongs to, its start (monotonic clock), and its location."""
 
     tasks: AgentTasks
     began: float
@@ -76,9 +76,9 @@ class AgentLoop:
 
     Attributes:
         loop: the loop.
-        process: the id of the process; a fork of it has no such thread.
+        process: the id of the process; a fork of it does not have the thread.
         live: the tasks of agents that have not ended.
-        blockage: the step that blocks the loop now.
+        blockage: the step that currently blocks the loop.
     """
 
     def __init__(self) -> None:
@@ -87,24 +87,24 @@ class AgentLoop:
         self.blockage: _Blockage | None = None
         self._thread = LoopThread("intercode-loop")
         self.loop = self._thread.loop
-        self.loop.set_debug(False)  # it would refuse what is called from an agent's thread
+        self.loop.set_debug(False)  # in debug mode it refuses calls from agents' threads
         self.loop.set_default_executor(_AgentsExecutor(4, thread_name_prefix="intercode-loop"))
         self.loop.set_task_factory(_make_task)
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Cancel what is left, and end the loop and its thread."""
+        """Cancel the remaining tasks, and end the loop and its thread."""
         atexit.unregister(self.close)
         if self.process != os.getpid():
             return
-        for tasks in list(self.live):  # those of a run that was interrupted
+        for tasks in list(self.live):  # left by a run that was interrupted
             tasks.abandon()
         with contextlib.suppress(Exception):
             self._thread.begin(_end_all(self.loop)).result(_CLOSE_TIMEOUT)
         self._thread.stop(_CLOSE_TIMEOUT)
 
     def end_blockage(self) -> None:
-        """Note with all whom it concerns that the step that blocked the loop has ended."""
+        """Record for all affected agents that the step that blocked the loop has ended."""
         assert self.blockage is not None
         tasks, began, location = self.blockage
         seconds = time.monotonic() - began
@@ -123,17 +123,17 @@ class AgentLoop:
 class AgentTasks:
     """The tasks of one async agent: scheduled by the shared loop, run on the agent's thread.
 
-    To be made on the agent's thread.
+    It must be created on the agent's thread.
 
     Args:
         shared: the loop.
-        name: what the agent works at, for those who have to wait for it.
+        name: the task that the agent works on, for messages about agents that wait for it.
 
     Attributes:
         name: the same.
-        blocked: a line for each time that it kept the others waiting.
-        waited: seconds that it was kept waiting.
-        waited_for: whom it waited for at last, and where that one was.
+        blocked: a line for each time that it blocked the other agents.
+        waited: seconds that it was blocked by other agents.
+        waited_for: the name and the location of the last agent that blocked it.
     """
 
     def __init__(self, shared: AgentLoop, name: str) -> None:
@@ -145,7 +145,7 @@ class AgentTasks:
         self._loop = shared.loop
         self._thread_id = threading.get_ident()
         self._turn = asyncio.Lock()  # its tasks take turns on its one thread
-        # What the agent's thread is to run; None where it is to go on with what it was at.
+        # The steps for the agent's thread to run; None to continue after an action, or to finish.
         self._steps: queue.SimpleQueue[Callable[[], _Reply] | None] = queue.SimpleQueue()
         self._replies: queue.SimpleQueue[_Reply] = queue.SimpleQueue()
         self._stepping = self._gone = False
@@ -159,10 +159,10 @@ class AgentTasks:
     # -- the agent's thread
 
     def finish(self, value: Awaitable[Any]) -> Any:
-        """Run what an agent returned to its end, and return or raise what it comes to.
+        """Run an awaitable of the agent to its end, and return its result or raise its error.
 
         Raises:
-            TasksGone: it was abandoned.
+            TasksGone: the agent was abandoned.
         """
         if self._gone:
             _forget(value)
@@ -200,18 +200,18 @@ class AgentTasks:
         return root.result()
 
     def end(self, *, wait: bool) -> None:
-        """Cancel the tasks that the agent has left, and wait for their end.
+        """Cancel the remaining tasks of the agent, and wait for their end.
 
         Args:
-            wait: also wait for what it runs in threads.
+            wait: also wait for the work that it runs in threads.
         """
         if not self._gone and (self._alive or self._generators or self._pool):
             self.finish(self._end_others(wait))
 
     def leave(self) -> None:
-        """Let the loop go on, whatever was under way; the agent's thread ends."""
+        """Let the loop go on, even if a step was under way; the agent's thread ends."""
         self._gone = True
-        # The loop may be waiting in `_ask` for this thread, which answers no more.
+        # The loop may be waiting in `_ask` for this thread, which does not answer any more.
         self._replies.put(_Reply("raised", asyncio.CancelledError()))
         self._shared.live.discard(self)
 
@@ -258,28 +258,28 @@ class AgentTasks:
             waiter = threading.Thread(target=shut_down, name="intercode-loop-wait", daemon=True)
             waiter.start()
             await pool_end
-            waiter.join()  # it has only to return; no thread of ours is there once we are
+            waiter.join()  # it only has to return; afterwards none of our threads is left
         elif pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
 
     # -- any thread
 
     def cancel(self) -> None:
-        """Cancel what is awaited now."""
+        """Cancel the awaitable that is being run."""
         self._call_soon(self._cancel)
 
     def abandon(self) -> None:
         """Let the loop go on without the agent's thread, which may never answer again."""
         if not self._gone:
             self.leave()
-            # Its thread may be waiting for a step, and finds now that it is gone.
+            # Its thread may be waiting for a step; wake it up, so that it sees that it is gone.
             self._steps.put(None)
             pool = self._pool
             if pool is not None:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def delay(self) -> str:
-        """Say in a few words who blocked the loop, or nothing."""
+        """Describe in a few words which agent blocked the loop; empty if none did."""
         seconds, (name, location) = self.waited, self.waited_for
         blockage = self._shared.blockage
         if blockage is not None:
@@ -295,7 +295,7 @@ class AgentTasks:
         )
 
     def submit(self, work: Callable[[], Any]) -> ThreadFuture[Any]:
-        """Run something on the threads of this agent."""
+        """Run a function on the threads of this agent."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(thread_name_prefix="asyncio")
         return self._pool.submit(work)
@@ -317,7 +317,7 @@ class AgentTasks:
             self._alive.discard(task)
             _forget(coroutine)
             if task is self._root and not task.cancelled():
-                task.exception()  # nobody may be left who asks for it, and asyncio would log that
+                task.exception()  # nobody may be left to retrieve it, and asyncio would log that
 
         task.add_done_callback(discard)
         return task
@@ -327,13 +327,13 @@ class AgentTasks:
             self._root.cancel()
 
     async def _drive(self, coroutine: Coroutine[Any, Any, Any], context: Context) -> Any:
-        """Run a coroutine step by step on the agent's thread, as a task does on the loop's."""
+        """Run a coroutine step by step on the agent's thread, like a task on the loop's thread."""
         task = asyncio.current_task()
         assert task is not None
         proceed: Callable[[Any], Any] = coroutine.send
         argument: Any = None
         while True:
-            nested = threading.get_ident() == self._thread_id  # in a loop that a step runs
+            nested = threading.get_ident() == self._thread_id  # in a loop that a step itself runs
             while not nested:
                 try:
                     await self._turn.acquire()
@@ -358,9 +358,9 @@ class AgentTasks:
                     self._cancel()
                     raise asyncio.CancelledError
                 raise reply.value
-            if cancellation is not None:  # it comes after the action
+            if cancellation is not None:  # cancel the task after the action
                 if sys.version_info >= (3, 11):
-                    task.uncancel()  # it was counted already
+                    task.uncancel()  # this cancellation was already counted
                 task.cancel(*cancellation.args)
             try:
                 argument = await _pass_on(reply.value)
@@ -371,7 +371,7 @@ class AgentTasks:
                 proceed, argument = coroutine.throw, error
 
     def _ask(self, step: Callable[[], _Reply] | None) -> _Reply:
-        """Have the agent's thread go on, and wait for it; nothing else runs on the loop."""
+        """Let the agent's thread continue, and wait for it; nothing else runs on the loop."""
         if self._gone:
             return _Reply("raised", asyncio.CancelledError())
         self._steps.put(step)
@@ -387,7 +387,7 @@ class AgentTasks:
 
 
 class _AgentsExecutor(ThreadPoolExecutor):
-    """The default executor of the loop: each agent's threads are its own."""
+    """The default executor of the loop, which gives each agent its own threads."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ThreadFuture[Any]:
         agent_tasks = _AGENT_TASKS.get()
@@ -402,7 +402,7 @@ def _make_task(
     context: Context | None = None,
     **options: Any,
 ) -> asyncio.Task[Any]:
-    """Make a task; one of an agent's runs on its thread, in the context that it was made in."""
+    """Make a task; an agent's task runs on the agent's thread, in the context of its creation."""
     options.pop("eager_start", None)
     agent_tasks = _AGENT_TASKS.get() if context is None else context.get(_AGENT_TASKS)
     if agent_tasks is not None and not agent_tasks._gone and asyncio.iscoroutine(coroutine):
@@ -420,7 +420,7 @@ def _take_step(
     argument: Any,
 ) -> _Reply:
     """Run a coroutine to its next ``await``, with ``asyncio.current_task()`` as it should be."""
-    unknown = asyncio.current_task() is None  # since Python 3.14 each thread has its own
+    unknown = asyncio.current_task() is None  # since Python 3.14 each thread has its own one
     if unknown:
         asyncio.tasks._enter_task(loop, task)
     try:
@@ -436,12 +436,12 @@ def _take_step(
 
 @types.coroutine
 def _pass_on(future: Any) -> Generator[Any, Any, Any]:
-    """Have the present task wait for what another coroutine waits for."""
+    """Make the current task wait for the future that another coroutine waits for."""
     return (yield future)
 
 
 async def _wait_for_action(acted: asyncio.Future[None]) -> asyncio.CancelledError | None:
-    """Wait for the end of an action; return what has cancelled the task meanwhile."""
+    """Wait for the end of an action; return the last cancellation of the task during it."""
     cancellation: asyncio.CancelledError | None = None
     while not acted.done():
         try:
@@ -452,7 +452,7 @@ async def _wait_for_action(acted: asyncio.Future[None]) -> asyncio.CancelledErro
 
 
 def _forget(value: Any) -> None:
-    """Close a coroutine that was cancelled before its first step, or Python warns of it."""
+    """Close a coroutine that was cancelled before its first step; otherwise Python warns."""
     if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
         value.close()
 
@@ -468,7 +468,7 @@ async def _end_all(loop: asyncio.AbstractEventLoop) -> None:
         task.cancel()
     await asyncio.wait(tasks, timeout=_CLOSE_TIMEOUT / 2) if tasks else None
     await loop.shutdown_asyncgens()
-    # Connections that were kept alive by a client that nobody closed.
+    # Connections that are kept alive by clients that were not closed.
     for transport in list(getattr(loop, "_transports", {}).values()):
         transport.abort()
     await asyncio.sleep(0)

@@ -1,9 +1,9 @@
-"""One agent at work on a thread of its own, and the ways to make it stop.
+"""One agent running on its own thread, and the ways to make it stop.
 
 The turn loop (``turn_loop.py``) starts it and watches it from another thread. Python cannot end a
-thread, so an agent is asked in turn: its environment refuses, its own ``abort`` is called, its
-tasks are cancelled, an exception is raised in its thread. One that reacts to none of them
-waits in code that is not Python, and is left behind.
+thread, so an agent is asked to stop in several ways, one after the other: its environment refuses
+actions, its own ``abort`` is called, its tasks are cancelled, an exception is raised in its thread.
+An agent that reacts to none of them waits in code that is not Python, and is left behind.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ __all__ = ["AgentRun", "SharedLoop"]
 
 Result = TypeVar("Result")
 
-_COMMAND_STOP_TIMEOUT = 5.0  # seconds of the agent's own command, once a budget is used up
+_COMMAND_STOP_TIMEOUT = 5.0  # seconds left to the agent's own command once a budget is used up
 
 _MAX_SAID = 64 * 1024  # characters of a message and of a reply that the record keeps
-_MAX_REFUSALS = 5  # then the agent is interrupted: it goes on for ever
-_MAX_INTERRUPTS = 10_000  # then the agent is detached: it swallows them all
+_MAX_REFUSALS = 5  # after so many, the agent is interrupted, as it would go on forever
+_MAX_INTERRUPTS = 10_000  # after so many, the agent is detached, as it swallows them all
 
 
 class _Stopped(BaseException):
-    """Leaves an agent whose time is up, past its own ``except Exception``."""
+    """Raised to leave an agent whose time is up, past its own ``except Exception``."""
 
 
 class _FlagReset(BaseException):
-    """Is raised in the thread that interrupts another one, and is caught there at once."""
+    """Raised in the thread that interrupts another one, and immediately caught there."""
 
 
 def _raise_in_thread(thread_id: int) -> None:
-    """Have :class:`_Stopped` raised in a thread at its next instruction of Python.
+    """Make a thread raise :class:`_Stopped` at its next Python instruction.
 
     Args:
         thread_id: what :func:`threading.get_ident` returns in that thread.
@@ -72,11 +72,11 @@ def _raise_in_thread(thread_id: int) -> None:
     raise_in(ctypes.c_ulong(thread_id), ctypes.py_object(_Stopped))
     if sys.version_info[:2] != (3, 11) or thread_id == own_id:
         return
-    # CPython 3.11 has one flag for the exceptions that wait in all threads. While it is set, a
-    # thread that is traced, as by coverage, tries for ever to enter its next function; and only a
-    # thread in which such an exception is raised resets it, which the agent's does not while it
-    # waits in C. So one is raised here. The agent's thread sets the flag again when it takes the
-    # GIL. Nothing below calls a function of Python, which might be that next one.
+    # CPython 3.11 has one flag for the pending exceptions of all threads. While it is set, a
+    # traced thread (for example under coverage) tries forever to enter its next function. Only a
+    # thread that raises such an exception resets the flag, and the agent's thread does not while it
+    # waits in C. So raise one here. The agent's thread sets the flag again when it takes the GIL.
+    # The code below calls no Python function, because this thread could hang entering it.
     interruption: BaseException | None = None
     is_reset = False
     while not is_reset:
@@ -85,16 +85,16 @@ def _raise_in_thread(thread_id: int) -> None:
                 raise_in(*reset)
         except _FlagReset:
             is_reset = True
-        except BaseException as error:  # Ctrl-C, which comes first
+        except BaseException as error:  # Ctrl-C, which may come first
             interruption = error
     if interruption is not None:
         raise interruption
 
 
 class SharedLoop:
-    """The event loop of the async agents of a run; there is none until one of them needs it.
+    """The event loop of the async agents of a run, created when the first of them needs it.
 
-    :func:`run_episode` takes one, so that clients which live longer than an episode can be used.
+    :func:`run_episode` accepts one, so that clients can live longer than an episode.
     """
 
     def __init__(self) -> None:
@@ -102,19 +102,19 @@ class SharedLoop:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """End it; connections that clients keep open end with it."""
+        """End the loop; connections that clients keep open end with it."""
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None:
             loop.close()
 
     def _tasks_of(self, name: str) -> AgentTasks:
-        """Return the tasks of an agent, none so far; called on the agent's thread."""
-        # It imports asyncio, which takes long, and most agents need none.
+        """Return a new object for the tasks of an agent; called on the agent's thread."""
+        # It imports asyncio, which is slow, and most agents do not need it.
         from pytest_intercode.rollouts.agent_loop import AgentLoop, AgentTasks
 
         with self._lock:
-            # An agent that closes descriptors which are not its own ends the loop's thread.
+            # The loop may be closed: an agent that closes foreign descriptors ends its thread.
             loop = self._loop
             if loop is None or loop.process != os.getpid() or loop.loop.is_closed():
                 self._loop = loop = AgentLoop()
@@ -122,18 +122,18 @@ class SharedLoop:
 
 
 class AgentActions:
-    """What an agent does in its environment: one action at a time, within its budgets.
+    """The actions of an agent in its environment: one at a time, within its budgets.
 
     Args:
         environment: the environment, after its reset.
-        ledger: what the agent reports and may use up.
-        run_budget: what the whole run has left.
+        ledger: the agent's reports and limits of usage.
+        run_budget: the remaining budget of the whole run.
 
     Attributes:
-        sandbox_fault: what broke in an action, however the agent has reacted.
+        sandbox_fault: the fault that an action raised, however the agent reacted to it.
         done: set when the agent has ended.
-        in_environment: whether an action of it runs.
-        detached: it swallowed whatever it was refused with, and waits for ever.
+        in_environment: whether one of its actions is running.
+        detached: whether it swallowed all exceptions of refused actions; it then waits forever.
     """
 
     def __init__(self, environment: Environment, ledger: Ledger, run_budget: RunBudget) -> None:
@@ -145,8 +145,8 @@ class AgentActions:
         self._ledger = ledger
         self._run_budget = run_budget
         self._stopped = False
-        self._gate = threading.Lock()  # nothing is raised in the thread while an action runs
-        self._turnstile = threading.RLock()  # an agent's threads take turns
+        self._gate = threading.Lock()  # so that nothing is raised in the thread during an action
+        self._turnstile = threading.RLock()  # the agent's threads act one at a time
         self._thread_id = 0
         self._unresponsive = False
         self._interrupted = False
@@ -155,15 +155,15 @@ class AgentActions:
         self._tasks: AgentTasks | None = None
         self._in_command = False
         self._command_timer: threading.Timer | None = None
-        self._replies = 0  # of the user, so far
+        self._replies = 0  # replies of the user so far
 
     def exhaust(self) -> None:
-        """Let no further action run, as a budget is used up; from any thread.
+        """Refuse further actions, because a budget is used up; may be called from any thread.
 
-        A command of the agent's own has a few seconds left: it may be a whole agent, which was
-        asked to stop, and need not react.
+        The agent's own command gets a few more seconds: it may be a whole agent, which was asked
+        to stop, but may not react.
         """
-        # Without the environment's lock: what runs may be waiting for what has used it up.
+        # Without the environment's lock: the running action may be waiting for our caller.
         self.environment.episode.end("budget")
         with self._gate:
             if self._in_command and self._command_timer is None:
@@ -176,7 +176,7 @@ class AgentActions:
         return self._stopped or bool(self.environment.over)
 
     def record_turn(self, turn: Turn) -> None:
-        """Add a turn that the agent took by itself, and count it."""
+        """Add a turn that the agent took with its own tools, and count it."""
         with self._turnstile:
             self.environment.episode.record_turn(turn)
             self._ledger.attribute(turn.usage, turn.model_calls)
@@ -185,9 +185,9 @@ class AgentActions:
                 self._ledger.exhaust(exhausted)
 
     def ask(self, message: str) -> str | None:
-        """Hand back to the user, and record what was said.
+        """Hand back to the user, and record the message and the reply.
 
-        Replies are limited, as an agent that is always answered would go on for ever.
+        Replies are limited, because an agent that is always answered could go on forever.
 
         Raises:
             BudgetExhausted: the episode is over, or has had as many replies as it has turns.
@@ -200,13 +200,14 @@ class AgentActions:
         if self._replies >= max_replies and not self.over():
             self._ledger.exhaust(f"{max_replies} of {max_replies} replies of the user used")
         self.environment.episode.check_open("nobody answers")
-        # A user that is a model is paid for by this episode, whose thread need not be this one.
+        # The usage of a model that plays the user belongs to this episode, and this thread may not
+        # be the episode's own.
         context = copy_context()
         context.run(current_ledger().set, self._ledger)
         turn_count, has_user = len(self.environment.turns), self.environment.has_user
         reply = context.run(self.environment.answer, message)
         self._replies += reply is not None
-        # What tests print is the observation of the turn that the submission was.
+        # Without a user, the reply is the output of tests, which the submission's turn records.
         exchange = Exchange(
             turn_count,
             str(clipped(message, _MAX_SAID)),
@@ -217,7 +218,7 @@ class AgentActions:
         return None if exchange.is_last else reply
 
     def act(self, action: Callable[[], Result], kind: ActionKind = "turn") -> Result:
-        """Run one action; other async agents go on meanwhile."""
+        """Run one action, while other async agents continue."""
         if self._tasks is None:
             return self._act(action, kind)
         with self._tasks.meanwhile():
@@ -238,7 +239,7 @@ class AgentActions:
                 counts = kind == "turn" and self._begin_turn()
                 return action()
             except BudgetExhausted:
-                if self._refused >= _MAX_REFUSALS:  # it swallows that, and would go on for ever
+                if self._refused >= _MAX_REFUSALS:  # it swallows the refusals, and would not end
                     self.in_environment = False
                     self._raise_stopped()
                 self._refused += 1
@@ -268,7 +269,7 @@ class AgentActions:
                 self._command_timer.cancel()
 
     def _begin_turn(self) -> bool:
-        """Take a turn of the run's budget; without one left, the action will be refused."""
+        """Take a turn of the run's budget; if none is left, the action will be refused."""
         if self.environment.over:
             return False
         exhausted = self._run_budget.begin_turn()
@@ -277,9 +278,9 @@ class AgentActions:
         return not exhausted
 
     def _raise_stopped(self) -> NoReturn:
-        """Raise in the agent's loop that it has to end; one that swallows that is held there."""
+        """Raise the exception that ends the agent; an agent that swallows it is held here."""
         self._interrupted = True
-        if self._tasks is not None:  # a framework may keep what is raised here from its own loop
+        if self._tasks is not None:  # a framework may not pass this exception on to its own loop
             self._tasks.cancel()
         self._interrupts += threading.get_ident() == self._thread_id
         if self._interrupts > _MAX_INTERRUPTS:
@@ -289,7 +290,7 @@ class AgentActions:
         raise _Stopped from None
 
     def _annotate_turn(self, index: int, agent_seconds: float) -> None:
-        """Put on the turn that was just taken what belongs to it, and see what is left."""
+        """Add the agent's notes and usage to the turn just taken, and check the run's budget."""
         if len(self.environment.turns) > index:
             note = self._ledger.take()
             self.environment.episode.amend_turn(
@@ -307,18 +308,18 @@ class AgentActions:
 
 
 class AgentRun(AgentActions):
-    """One agent at work; lives on the agent's thread, and is watched from another.
+    """One running agent; lives on the agent's thread, and is watched from another.
 
     Args:
         agent: the agent.
         environment: the environment, after its reset.
         first: the observation that the reset returned.
-        ledger: what the agent reports and may use up.
-        run_budget: what the whole run has left.
+        ledger: the agent's reports and limits of usage.
+        run_budget: the remaining budget of the whole run.
         shared_loop: the event loop of async agents.
 
     Attributes:
-        failure: what the agent raised, if it did.
+        failure: the exception that the agent raised, if any.
     """
 
     def __init__(
@@ -337,7 +338,7 @@ class AgentRun(AgentActions):
         self._shared_loop = shared_loop
 
     def __call__(self) -> None:
-        """Play the episode, to its end or to the agent's."""
+        """Play the episode, until it or the agent ends."""
         self._thread_id = threading.get_ident()
         try:
             try:
@@ -358,8 +359,8 @@ class AgentRun(AgentActions):
             if not self._stopped:
                 self.failure = self.failure or error
         finally:
-            # Before `done`: nothing is to be raised in this thread any more, as it would hit what
-            # comes next.
+            # Before `done`: from now on nothing may be raised in this thread, as it would hit the
+            # code that follows.
             self._unresponsive = True
             if self._tasks is not None:
                 self._tasks.leave()
@@ -367,24 +368,24 @@ class AgentRun(AgentActions):
 
     @property
     def is_answered(self) -> bool:
-        """Whether handing back may lead to a reply; an agent that cannot go on gets no output."""
+        """Whether handing back may get a reply; an agent that cannot continue gets no output."""
         goes_on = self._agent.continues and self.environment.may_submit_again
         return self.environment.has_user or goes_on
 
-    # -- what the watching thread calls
+    # -- called by the watching thread
 
     def stop(self, reason: str) -> None:
-        """Let no further action run, stop the one that runs, and ask the agent to end."""
+        """Refuse further actions, stop the running one, and ask the agent to end."""
         self._stopped = True
         self.environment.stop_actions(reason)
         with contextlib.suppress(Exception):
-            # The user's code: whatever it raises must not keep its tasks from being cancelled.
+            # This is the user's code: its exceptions must not prevent the cancelling below.
             self._agent.abort()
         if self._tasks is not None:
             self._tasks.cancel()
 
     def cancel(self, reason: str) -> None:
-        """End it without waiting: the turn loop goes on although the agent may not react."""
+        """End it without waiting: the turn loop goes on even if the agent does not react."""
         self.stop(reason)
         self.done.set()
         self.interrupt(0)
@@ -392,15 +393,15 @@ class AgentRun(AgentActions):
     def interrupt(self, timeout: float) -> bool:
         """Raise an exception in the agent's thread; return whether it has ended.
 
-        It takes effect at the next instruction of Python, so not while the thread waits in C.
+        It takes effect at the next Python instruction, so not while the thread waits in C.
 
         Args:
             timeout: seconds to wait for the end.
         """
         with self._gate:
-            # Since Python 3.12 a thread that is being started has the id 0, and would be hit before
-            # it says that it runs. Whoever starts it would wait for ever. One that has not begun
-            # finds that it was stopped.
+            # Since Python 3.12 a thread that is being started has the id 0, and would get the
+            # exception before it reports that it runs. Its starter would then wait forever. An
+            # agent that has not begun checks whether it was stopped.
             has_begun = self._thread_id != 0
             if has_begun and not self.in_environment and not self._unresponsive:
                 _raise_in_thread(self._thread_id)
@@ -409,15 +410,15 @@ class AgentRun(AgentActions):
         return self.done.wait(timeout)
 
     def blocked(self) -> tuple[str, ...]:
-        """Say when it kept other async agents waiting, a line each."""
+        """Return a line for each time that it blocked other async agents."""
         return tuple(self._tasks.blocked) if self._tasks is not None else ()
 
     def delay(self) -> str:
-        """Say who blocked the event loop while it was to act, itself included, or nothing."""
+        """Describe which agent, possibly this one, blocked the event loop; empty if none did."""
         return self._tasks.delay() if self._tasks is not None else ""
 
     def trailing_notes(self) -> str:
-        """Return what the agent said after its last action."""
+        """Return the agent's thoughts and output after its last action."""
         note = self._ledger.take()
         return "\n".join(part for part in (note.thought, note.log) if part)
 
@@ -461,10 +462,10 @@ class AgentRun(AgentActions):
             self._await(agent.close())
 
     def _await(self, value: Any) -> Any:
-        """Finish what an async agent returned, on the run's event loop.
+        """Run an awaitable that an async agent returned on the run's event loop, to its end.
 
         Raises:
-            AgentError: it is a generator, so that none of the agent's code has run.
+            AgentError: the value is a generator, so that none of the agent's code has run.
         """
         if not inspect.isawaitable(value):
             if inspect.isgenerator(value) or inspect.isasyncgen(value):
@@ -480,14 +481,14 @@ class AgentRun(AgentActions):
 
 
 def _only_of_the_end(error: BaseException, depth: int = 10) -> bool:
-    """Whether an agent raised nothing but that its episode is over.
+    """Whether an agent's error only means that its episode is over.
 
-    It may come from several tasks at once, and in exceptions that a framework raised from it.
+    Such an error may come from several tasks, and may be the cause of a framework's exception.
     """
     if isinstance(error, (BudgetExhausted, _Stopped)):
         return True
     inner = getattr(error, "exceptions", None)
-    if isinstance(inner, tuple) and inner:  # an exception group, which Python 3.10 has not
+    if isinstance(inner, tuple) and inner:  # an exception group; Python 3.10 has no such class
         return all(_only_of_the_end(member, depth) for member in inner)
-    cause = error.__cause__  # causes may go in a circle
+    cause = error.__cause__  # causes may form a cycle, so limit the depth
     return cause is not None and depth > 0 and _only_of_the_end(cause, depth - 1)

@@ -1,11 +1,10 @@
 """The budget of a whole run: turns, tokens, money and time, over all of its episodes.
 
-A turn is taken before it is run, so that episodes that run at a time never take more of them than
-there are. What a request to a model costs is known when it is over, so tokens and money are added
-up afterwards.
+A turn is charged before it is run, so that simultaneous episodes never take more turns than there
+are. The cost of a request to a model is only known afterwards, so tokens and money are added then.
 
-Under xdist several processes draw on one budget, and on a cluster two. They keep the sums in a
-small file that the controller makes and every process locks while it adds to it.
+Under xdist several processes share one budget, and on a cluster two. They keep the sums in a small
+file that the controller creates and every process locks while it adds to it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = ["NOTHING", "Amounts", "RunBudget"]
 
 
 class Amounts(NamedTuple):
-    """What is used up, or may be: turns, tokens, and money."""
+    """Used or allowed amounts of turns, tokens, and money."""
 
     turns: int = 0
     tokens: int = 0
@@ -41,12 +40,12 @@ NOTHING = Amounts()
 
 
 class RunBudget:
-    """What is left for the run.
+    """The remaining budget of a run.
 
     Args:
         limits: the limits.
         began: when the run began, in seconds since the epoch.
-        path: the file that the processes of the run share; None if there is but this one.
+        path: the file that the processes of the run share; None if this is the only process.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class RunBudget:
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[Path]:
-        """Let other processes draw on it for a while, by a file whose path this gives."""
+        """Share the budget with other processes in this context; yields the path of a file."""
         with tempfile.NamedTemporaryFile(prefix="intercode-budget-") as file:
             with self._lock:
                 Path(file.name).write_text(json.dumps(self._used), encoding="utf-8")
@@ -82,8 +81,8 @@ class RunBudget:
         """Take a turn that is about to be run; :meth:`end_turn` follows if there was one.
 
         Returns:
-            The empty string, or in a few words which budget of the run is used up: the turn is not
-            to be run then. A turn of another episode that is under way counts as used.
+            The empty string, or in a few words which budget of the run is used up: then the turn
+            must not be run. A turn of another episode that is under way counts as used.
         """
         if not self.limits:
             return ""
@@ -94,28 +93,28 @@ class RunBudget:
         return exhausted
 
     def end_turn(self, taken: bool) -> None:
-        """Give back the turn of :meth:`begin_turn` if it came to nothing.
+        """Give back the turn of :meth:`begin_turn` if it was not taken.
 
         Args:
-            taken: whether it is in the trajectory.
+            taken: whether the turn is in the trajectory.
         """
         if not taken:
             self.add(Amounts(turns=-1))
 
     def charge(self, usage: Usage = UNSPENT, turns: int = 0) -> str:
-        """Add what was used up, and say in a few words which budget of the run that finishes.
+        """Add usage, and return in a few words which budget of the run is then used up.
 
         Args:
-            usage: what was used up.
+            usage: the usage to add.
             turns: turns that were run without :meth:`begin_turn`.
 
         Returns:
-            The empty string while there is something left of everything.
+            The empty string while no budget is used up.
         """
         return self.add(Amounts(turns, usage.tokens, usage.cost or 0.0))
 
     def add(self, more: Amounts) -> str:
-        """Add amounts, of which those below 0 are given back; return as :meth:`charge` does."""
+        """Add amounts (negative ones are given back); return the same as :meth:`charge`."""
         if not self.limits:
             return ""
         with self._shared() as amounts:
@@ -124,12 +123,12 @@ class RunBudget:
 
     @property
     def used(self) -> Amounts:
-        """What is used up so far."""
+        """The amounts used so far."""
         with self._shared() as amounts:
             return amounts
 
     def used_up(self, used: Amounts) -> str:
-        """Say which budget of the run these amounts would finish, or nothing."""
+        """Return which budget of the run is used up with these amounts; empty if none is."""
         limits = self.limits
         if limits.turns is not None and used.turns >= limits.turns:
             return f"the run's {limits.turns:,} turns are used up"
@@ -143,18 +142,18 @@ class RunBudget:
 
     @contextlib.contextmanager
     def _shared(self) -> Iterator[Amounts]:
-        """Give what is used up to the only thread and process that may change it meanwhile."""
+        """Yield the used amounts; in this context no other thread or process can change them."""
         with self._lock:
             if self._path is None:
                 yield self._used
                 return
             with self._path.open("r+", encoding="utf-8") as file:
-                lock(file.fileno())  # closing it lets it go
+                lock(file.fileno())  # closing the file releases the lock
                 text = file.read()
                 self._used = Amounts(*json.loads(text)) if text else NOTHING
                 yield self._used
                 new_text = json.dumps(self._used)
-                # Padded to its old length, so that nothing of the old text is left behind it.
+                # Pad it to the old length, so that nothing of the old text remains after it.
                 if new_text != text.rstrip():
                     file.seek(0)
                     file.write(new_text.ljust(len(text)))

@@ -1,7 +1,7 @@
-"""What every executor shares: it takes specs and returns handles, and notifies one observer.
+"""The common interface of executors: they take specs, return handles, and notify one observer.
 
-A fixture, a stream and a node ask a :class:`Handle` and never know who runs the rollout: the thread
-that asks (:mod:`~pytest_intercode.rollouts.inline`), a few threads of this process
+A fixture, a stream and a node use a :class:`Handle` and do not know who runs the rollout: the
+calling thread (:mod:`~pytest_intercode.rollouts.inline`), a few threads of this process
 (:mod:`~pytest_intercode.rollouts.threads`), or the nodes of a cluster.
 """
 
@@ -30,7 +30,7 @@ PhaseName: TypeAlias = Literal["prepare", "run", "close"]
 
 @dataclass
 class Phase:
-    """When a phase of a rollout began, and how long it took.
+    """The start and the duration of a rollout's phase.
 
     Attributes:
         began: seconds since the epoch.
@@ -42,16 +42,16 @@ class Phase:
 
 
 class Executor(Protocol):
-    """Runs rollouts. What a handle is asked, it asks its executor."""
+    """Runs rollouts. A handle passes requests to its executor."""
 
     def submit(self, spec: RolloutSpec) -> Handle:
-        """Take a rollout."""
+        """Accept a rollout."""
 
     def wait(self, handle: Handle, future: Future[Result]) -> Result:
-        """Return what one of a handle's futures comes to, to the thread that asked the handle."""
+        """Return the result of one of a handle's futures; called on the thread that asks for it."""
 
     def cancel(self, handle: Handle, reason: str) -> None:
-        """End a rollout, ungraded; does nothing to one that is over."""
+        """End a rollout without grading it; does nothing if it is over."""
 
 
 class BackgroundExecutor(Executor, Protocol):
@@ -59,29 +59,29 @@ class BackgroundExecutor(Executor, Protocol):
 
     @property
     def lock(self) -> contextlib.AbstractContextManager[Any]:
-        """Held while it asks for more rollouts; guards what its owner keeps of them."""
+        """Held while it asks for more rollouts; guards the owner's state about them."""
 
     def wake(self) -> None:
-        """Look for something to begin."""
+        """Check whether a rollout can begin."""
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         """Wait, with :attr:`lock` held, until a condition holds or nothing more begins."""
 
     def stop(self) -> None:
-        """Begin nothing more; what runs goes on."""
+        """Begin no more rollouts; running ones go on."""
 
     def join(self, timeout: float) -> bool:
-        """Wait for what runs, after :meth:`stop`; return whether all of it has ended."""
+        """Wait for running rollouts, after :meth:`stop`; return whether all have ended."""
 
 
 class Observer:
-    """Is notified of what rollouts do, on the thread that runs them.
+    """Is notified of events of rollouts, on the thread that runs them.
 
-    What a cluster runs has no environment here; it is only notified of results and of output.
+    A rollout on a cluster has no environment here, so only its results and output are notified.
     """
 
     def surrounding(self, handle: Handle) -> contextlib.AbstractContextManager[Any]:
-        """Return a context that the rollout's thread is in while it works."""
+        """Return a context in which the rollout's thread works."""
         return contextlib.nullcontext()
 
     def entering(self, handle: Handle, phase: PhaseName) -> None:
@@ -91,16 +91,16 @@ class Observer:
         """An environment was made, and is about to be reset."""
 
     def prepared(self, handle: Handle, environment: Environment) -> None:
-        """It was reset: its sandboxes are there."""
+        """The environment was reset, so its sandboxes are running."""
 
     def ended(self, handle: Handle, record: EpisodeRecord) -> None:
-        """There is a record; it is not returned to anybody yet."""
+        """The rollout has a record, which has not been returned to anybody yet."""
 
     def failed(self, handle: Handle, error: BaseException) -> None:
-        """There is no record."""
+        """The rollout failed without a record."""
 
     def printed(self, handle: Handle, pieces: list[Any]) -> None:
-        """A rollout printed and logged this on its node; see ``rollouts/output.py``."""
+        """A rollout produced this output on its node; see ``rollouts/output.py``."""
 
     def wait(self, handle: Handle, future: Future[Result]) -> Result:
         """Return a future's result to the thread that asked the handle for it."""
@@ -108,27 +108,27 @@ class Observer:
 
 
 class Handle:
-    """A rollout in an executor's hands, asked phase by phase.
+    """A rollout that an executor runs, with access to each phase.
 
-    Each method waits for its phase and returns its result, or raises what the phase raised; see
+    Each method waits for its phase and returns its result, or raises the error of the phase; see
     :class:`~pytest_intercode.rollouts.rollout.Rollout`. A phase runs once, however often it is
     asked for.
 
     Args:
-        spec: what the rollout is to do.
-        executor: who runs it.
-        rollout: the rollout, where this process runs it.
+        spec: the specification of the rollout.
+        executor: the executor that runs it.
+        rollout: the rollout, if this process runs it.
 
     Attributes:
         spec: the same.
         rollout: the same.
-        phases: times by phase, of the clock of the machine that ran it; those that are known.
+        phases: times by phase, as far as known, by the clock of the machine that ran it.
         node_turns: how many turns it has taken on a node, as far as the node has reported.
         asked: whether its record was asked for.
-        actors: the agent and the environment that its record was asked for.
+        actors: the agent and the environment for which its record was asked.
         made_agent: the agent, set by the executor.
-        reset_environment: the environment after its reset, likewise.
-        recorded: the record, likewise.
+        reset_environment: the environment after its reset, set by the executor.
+        recorded: the record, set by the executor.
         closed: done when its sandboxes have ended.
     """
 
@@ -146,7 +146,7 @@ class Handle:
         self._executor = executor
 
     def agent(self) -> Agent:
-        """Return the rollout's own agent; on a cluster a substitute that acts nowhere."""
+        """Return the rollout's own agent; on a cluster a substitute that does not act."""
         return self._executor.wait(self, self.made_agent)
 
     def environment(self) -> Environment:
@@ -157,7 +157,7 @@ class Handle:
         """Return the record of an agent in an environment after its reset.
 
         Args:
-            agent: the rollout's own, or another one where the asking thread runs it.
+            agent: the rollout's own agent, or another one if the calling thread runs the rollout.
             environment: likewise.
         """
         self.asked = True
@@ -169,20 +169,20 @@ class Handle:
         self._executor.wait(self, self.closed)
 
     def cancel(self, reason: str) -> None:
-        """End it, ungraded; does nothing to one that is over."""
+        """End it without grading; does nothing if it is over."""
         self._executor.cancel(self, reason)
 
     def stop(self, reason: str) -> bool:
-        """End it as the user wants it, with a record; False where it cannot be, on a node."""
+        """End it at the user's request, with a record; False if it cannot, as it is on a node."""
         if self.rollout is not None:
             self.rollout.stop(reason)
         return self.rollout is not None
 
-    # -- how far it is, without waiting
+    # -- its state, without waiting
 
     @property
     def result(self) -> EpisodeRecord | None:
-        """The record if there is one already."""
+        """The record, if there is one already."""
         has_result = self.recorded.done() and self.recorded.exception() is None
         return self.recorded.result() if has_result else None
 
@@ -198,35 +198,35 @@ class Handle:
 
     @property
     def over(self) -> bool:
-        """Whether its observer is not notified of it any more."""
+        """Whether it is over: its observer is not notified of it any more."""
         return self.recorded.done() and self.closed.done()
 
     def when_over(self, action: Callable[[], object]) -> None:
-        """Do something once it is :attr:`over`: at once, or on the thread that ends it.
+        """Call a function once it is :attr:`over`: immediately, or on the thread that ends it.
 
         Args:
-            action: is quick, and needs no lock.
+            action: the function, which must be fast and must not need a lock.
         """
         self.recorded.add_done_callback(lambda _: self.closed.add_done_callback(lambda _: action()))
 
     @property
     def cancelled(self) -> bool:
-        """Whether it has no record because it was cancelled, or has none yet."""
+        """Whether it was cancelled and so has no record, or does not have one yet."""
         return not self.recorded.done() or isinstance(self.recorded.exception(), RolloutCancelled)
 
     def status(self, *, whole: bool = True) -> EpisodeStatus:
-        """Return what it is at; from any thread; see :meth:`Rollout.status`."""
+        """Return its current status; may be called from any thread; see :meth:`Rollout.status`."""
         rollout = self.rollout
         if rollout is None:
             status = replace(self.spec.status(), turns=self.node_turns)
         else:
             status = rollout.status(whole=whole)
-        phases = [*self.phases.values()]  # its own thread may add one meanwhile
+        phases = [*self.phases.values()]  # a copy, because its own thread may add one
         began = min((phase.began for phase in phases), default=time.time())
         return replace(status, seconds=max(0.0, time.time() - began))
 
     def fail(self, error: BaseException) -> None:
-        """Let everything that is still waited for raise an error; the executor calls it."""
+        """Make all futures that are not done raise an error; called by the executor."""
         for future in (self.made_agent, self.reset_environment, self.recorded):
             if not future.done():
                 future.set_exception(error)
@@ -234,7 +234,7 @@ class Handle:
 
 @contextlib.contextmanager
 def timed(handle: Handle, observer: Observer, name: PhaseName) -> Iterator[None]:
-    """Time a phase of a rollout, which the present thread runs in this context."""
+    """Time a phase of a rollout, which the current thread runs in this context."""
     phase = handle.phases[name] = Phase(time.time())
     observer.entering(handle, name)
     began = time.monotonic()

@@ -1,6 +1,6 @@
-"""What is next, the sandboxes of it, and the records on their way out.
+"""The next tries, the look-ahead for their sandboxes, and the queue of records.
 
-Shared by the executors' owners: concurrent items of pytest, streams of rollouts, and the nodes of
+Shared by the owners of executors: concurrent items of pytest, streams of rollouts, and the nodes of
 a cluster have the same look-ahead.
 """
 
@@ -29,15 +29,15 @@ __all__ = ["LookAhead", "RecordQueue", "Tries"]
 
 
 class LookAhead:
-    """Has the sandboxes of what comes next started while the present rollouts run.
+    """Has the sandboxes of the next tasks started while the current rollouts run.
 
-    It looks ahead once at a time, on a thread of the provider's, as an image may be built for it.
+    Only one look-ahead runs at a time. It uses a thread of the provider, because it may build an
+    image.
 
     Args:
-        provider: returns where sandboxes come from.
-        upcoming: returns the tasks that come next, each with the provider or the view of it that
-            its sandboxes are from, or None to leave what is expected as it is; called on that
-            thread.
+        provider: returns the provider of sandboxes.
+        upcoming: returns the next tasks, each with the provider (or a view of it) of its sandboxes,
+            or None to leave the expected sandboxes unchanged; called on that thread.
         profile: the profile that they are played under.
     """
 
@@ -53,7 +53,7 @@ class LookAhead:
         self._looking = threading.Lock()
 
     def look(self, environment: Environment) -> None:
-        """Start what comes next, if this environment has its sandboxes from the provider."""
+        """Start the next sandboxes, if this environment gets its own from the provider."""
         provider = self._provider()
         if not provider.provides_for(environment):
             return
@@ -74,13 +74,13 @@ class LookAhead:
 
 
 class Tries(Iterator[RolloutSpec]):
-    """What is to be run, try by try; used by one thread, but for :meth:`upcoming`.
+    """The tries to run; used by one thread, except for :meth:`upcoming`.
 
     Args:
-        spec_of: what is to be done with a task.
-        tasks: the tasks, of which there may be no end.
+        spec_of: returns the spec of a rollout of a task.
+        tasks: the tasks, which may be an infinite iterable.
         count: tries at each task, one after the other.
-        check: called with each task before it is run; raises for one that cannot be.
+        check: called with each task before it is run; raises for a task that cannot be run.
         concurrency: how many rollouts run at a time.
     """
 
@@ -98,12 +98,12 @@ class Tries(Iterator[RolloutSpec]):
         self._count = count
         self._check = check
         self._concurrency = concurrency
-        self._position = 0  # of the task whose tries come next
+        self._position = 0  # the index of the task whose tries come next
         self._tries: Iterator[RolloutSpec] = iter(())
         self._recent: deque[Task] = deque(maxlen=concurrency)
         self._lock = threading.Lock()
         if self._list:
-            check(self._list[0])  # a mistake in the profile is reported at once
+            check(self._list[0])  # report a mistake in the profile immediately
 
     def __next__(self) -> RolloutSpec:
         for spec in self._tries:
@@ -119,12 +119,12 @@ class Tries(Iterator[RolloutSpec]):
         return next(self._tries)
 
     def upcoming(self) -> list[Task]:
-        """Return the tasks that come next; of tasks that nobody can foresee, those that came."""
+        """Return the next tasks; if they cannot be foreseen, the most recent tasks instead."""
         with self._lock:
             position, recent = self._position, list(self._recent)
         if self._list is None:
             return recent
-        # With the task that was taken last: some of its tries may be yet to come.
+        # Include the task that was taken last, as some of its tries may not have begun.
         following = self._list[max(0, position - 1) : position + self._concurrency]
         tries = itertools.chain.from_iterable(
             itertools.repeat(task, self._count) for task in following
@@ -133,13 +133,13 @@ class Tries(Iterator[RolloutSpec]):
 
 
 class RecordQueue:
-    """Records that wait to be taken, in the order of their numbers or as they come.
+    """Records that wait to be taken, in the order of their numbers or of their arrival.
 
     Attributes:
-        changed: its lock guards the queue and all that decides whether a record will come; it is
-            notified of every change.
-        closed: nothing is put in or taken out any more.
-        error: raised for those that ask for a record when none will come any more.
+        changed: its lock guards the queue and all state that decides whether another record will
+            come; it is notified of every change.
+        closed: whether no record is put in or taken out any more.
+        error: raised for callers that ask for a record when no more will come.
         asking: how many threads and coroutines wait for a record.
     """
 
@@ -151,19 +151,19 @@ class RecordQueue:
         self._ordered = ordered
         self._more_to_come = more_to_come
         self._records: dict[int, EpisodeRecord] = {}
-        self._next = 0  # the number of the record that comes next, where they are ordered
+        self._next = 0  # the number of the next record, if they are ordered
         self._wakers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
     def __len__(self) -> int:
         return len(self._records)
 
     def put(self, number: int, record: EpisodeRecord) -> None:
-        """Let a record wait, unless nobody will take it; with the lock held."""
+        """Add a record, unless the queue is closed; with the lock held."""
         if not self.closed:
             self._records[number] = replace(record, item=number)
 
     def take(self) -> EpisodeRecord | None:
-        """Return a record; None when there are no more.
+        """Wait for a record and return it; None when there are no more.
 
         Raises:
             BaseException: :attr:`error`.
@@ -178,7 +178,7 @@ class RecordQueue:
                 self.asking -= 1
 
     async def take_async(self) -> EpisodeRecord | None:
-        """Do the same without blocking the event loop; being cancelled loses no record."""
+        """Do the same without blocking the event loop; a cancellation does not lose a record."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -190,8 +190,8 @@ class RecordQueue:
                 with self.changed:
                     if self._has_answer():
                         return self.pop()
-                    # With the lock still held, so that no change comes between the look and the
-                    # wait.
+                    # Add it with the lock still held, so that no change is missed between the check
+                    # and the wait.
                     waker = (loop, loop.create_future())
                     self._wakers.append(waker)
                 await waker[1]
@@ -200,7 +200,7 @@ class RecordQueue:
                 self.asking -= 1
 
     def pop(self) -> EpisodeRecord | None:
-        """Return the next record, if there is one, with the lock held; or raise :attr:`error`."""
+        """Return the next record, if there is one, or raise :attr:`error`; with the lock held."""
         if not self._ordered and self._records:
             self._next = next(iter(self._records))
         record = self._records.pop(self._next, None)
@@ -213,22 +213,22 @@ class RecordQueue:
         return None
 
     def close(self) -> None:
-        """Drop what waits, and wake all that wait for it."""
+        """Drop all records, and wake all waiting callers."""
         with self.changed:
             self.closed = True
             self._records.clear()
             self.notify()
 
     def notify(self) -> None:
-        """Wake all that wait for a change, with the lock held."""
+        """Wake all callers that wait for a change; with the lock held."""
         self.changed.notify_all()
         wakers, self._wakers = self._wakers, []
         for loop, future in wakers:
-            with contextlib.suppress(RuntimeError):  # its loop is closed
+            with contextlib.suppress(RuntimeError):  # the loop may be closed
                 loop.call_soon_threadsafe(_wake, future)
 
     def _has_answer(self) -> bool:
-        """Whether a record is there, or none will be; with the lock held."""
+        """Whether there is a record, or no more will come; with the lock held."""
         if self.closed or self.error is not None:
             return True
         if self._records and (not self._ordered or self._next in self._records):

@@ -1,4 +1,4 @@
-"""The inline executor: each phase runs in the thread that asks for it, at that moment."""
+"""The inline executor, which runs each phase in the thread that asks for it, when it asks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Result = TypeVar("Result")
 class InlineExecutor:
     """Runs each phase of a rollout in the thread that asks for it.
 
-    Its rollouts take other agents and environments than their own.
+    Its rollouts accept other agents and environments than their own.
 
     Args:
-        services: what rollouts work with.
-        observer: what is notified of them; what :meth:`Observer.surrounding` returns surrounds the
-            phases that take long.
+        services: the services that rollouts use.
+        observer: is notified of rollouts; the context of :meth:`Observer.surrounding` surrounds
+            the phases that take long.
     """
 
     def __init__(self, services: Services, observer: Observer | None = None) -> None:
@@ -30,12 +30,12 @@ class InlineExecutor:
         self._observer = observer or Observer()
 
     def submit(self, spec: RolloutSpec) -> Handle:
-        """Take a rollout; nothing runs yet."""
+        """Accept a rollout, without running anything yet."""
         return Handle(spec, self, Rollout(spec, self._services))
 
     def wait(self, handle: Handle, future: Future[Result]) -> Result:
         """Run the phase that ends with this future, unless it has run."""
-        if future is handle.closed:  # it may be asked for again, as an environment may
+        if future is handle.closed:  # closing may be repeated, like closing an environment
             assert handle.rollout is not None
             with timed(handle, self._observer, "close"):
                 handle.rollout.close()
@@ -43,7 +43,7 @@ class InlineExecutor:
             try:
                 future.set_result(self._run(handle, future))
             except BaseException as error:
-                if future is handle.made_agent:  # the others may do without it
+                if future is handle.made_agent:  # the other phases may not need it
                     future.set_exception(error)
                 else:
                     handle.fail(error)

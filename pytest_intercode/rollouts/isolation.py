@@ -1,10 +1,10 @@
-"""Process isolation: what an agent changes in the process is reported and set back.
+"""Process isolation: changes that an agent makes to the process are reported and set back.
 
-Agents of one run live in one process. Directory, environment variables, import path, standard
-streams, umask, warning filters and the root logger are as they were when an episode ends; when
-several run side by side, as soon as none does. Threads that it leaves cannot be ended, and are
-named, except for idle workers of a pool. Memory, open files and the modules it patched are not
-looked at.
+Agents of one run live in one process. The working directory, environment variables, import path,
+standard streams, umask, warning filters and the root logger are restored when an episode ends; if
+several run in parallel, as soon as none runs. Threads that an agent leaves cannot be ended, so they
+are reported, except for idle workers of a pool. Memory, open files and patched modules are not
+checked.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ __all__ = [
 ]
 
 OUR_THREADS = "intercode-"
-"""How the names of our own threads begin."""
+"""The prefix of the names of our own threads."""
 
 _WORKERS = {("concurrent.futures.thread", "_worker"), ("anyio._backends._asyncio", "run")}
 """Modules and functions of the workers of pools, which libraries keep for the whole process."""
 
-_EXIT_TIMEOUT = 0.1  # seconds for a thread that is about to end
+_EXIT_TIMEOUT = 0.1  # seconds for threads that are about to end
 _MAX_NAMES = 5
 
 
 @contextlib.contextmanager
 def exit_prevented() -> Iterator[None]:
-    """Have ``os._exit`` end the agent that calls it, and not the process with all other episodes.
+    """Make ``os._exit`` end only the agent that calls it, not the process with all other episodes.
 
-    What other threads call, as plugins of pytest do, and what a forked child calls, ends the
-    process as ever.
+    A call from another thread, such as one of a pytest plugin, or from a forked child still ends
+    the process.
     """
     leave, process = os._exit, os.getpid()
 
@@ -72,16 +72,16 @@ def exit_prevented() -> Iterator[None]:
 
 @contextlib.contextmanager
 def isolated() -> Iterator[list[str]]:
-    """Run an episode that has the process to itself; set back what the agent changed in it.
+    """Run the only episode of the process; set back the agent's changes.
 
     Returns:
-        A list, filled when the episode is over: a line for each thing that the agent left.
+        A list, filled when the episode is over: a line for each change that the agent left.
     """
     leftovers: list[str] = []
     keepers = (_Directory(), _Variables(), _ImportPath(), _Streams(), _Umask(), _Logging())
     threads = set(threading.enumerate())
     try:
-        with warnings.catch_warnings():  # not reported: many a library adds one when it is imported
+        with warnings.catch_warnings():  # filters are not reported: many libraries add some
             yield leftovers
     finally:
         for keeper in keepers:
@@ -94,12 +94,12 @@ def isolated() -> Iterator[list[str]]:
 
 
 class SharedProcess:
-    """What episodes that run side by side have in common, and what becomes of it.
+    """The state of the process that parallel episodes share.
 
-    Which episode made a change is not known. It is reported with the episode that ends first after
-    it, and set back when no episode runs: until then another may rely on it. Threads are known by
-    their owners. The standard streams, warning filters and the root logger's level are pytest's to
-    change meanwhile, and are left to it.
+    It is not known which episode made a change. A change is reported with the next episode that
+    ends, and set back when no episode runs: until then another one may rely on it. Threads are
+    attributed to their owners. The standard streams, warning filters and the root logger's level
+    are not checked, because pytest itself may change them at that time.
     """
 
     def __init__(self) -> None:
@@ -113,10 +113,10 @@ class SharedProcess:
         """Run one of the episodes.
 
         Args:
-            owner: what its threads belong to.
+            owner: the owner of its threads.
 
         Returns:
-            A list, filled when the episode is over: a line for each thing that was left.
+            A list, filled when the episode is over: a line for each change that was left.
         """
         leftovers: list[str] = []
         with self._lock:
@@ -156,7 +156,7 @@ def _still_running(threads: set[threading.Thread]) -> list[str]:
 
 
 def _is_idle(thread: threading.Thread) -> bool:
-    """Whether it is a worker of a library's pool that waits for something to do."""
+    """Whether it is a worker of a library's pool that waits for work."""
     frame = sys._current_frames().get(thread.ident or 0)
     waits_in = "queue"
     while frame is not None:
@@ -173,18 +173,18 @@ def _names(names: list[str]) -> str:
 
 
 class _Keeper(ABC):
-    """Remembers one thing of the process as it is when this is made."""
+    """Remembers one part of the process's state at the time of its creation."""
 
     @abstractmethod
     def changed(self) -> str:
-        """Say what is different now, or nothing."""
+        """Describe the change since then; empty if there is none."""
 
     @abstractmethod
     def set_back(self) -> None:
-        """Make it as it was."""
+        """Restore the state."""
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
-        """Let go of what it holds."""
+        """Release the resources that it holds."""
 
 
 class _Directory(_Keeper):
@@ -229,8 +229,8 @@ class _Variables(_Keeper):
 
 
 def _variables() -> dict[bytes, bytes]:
-    """Copy the environment; in contrast to ``dict(os.environ)`` while others change it."""
-    data = getattr(os.environ, "_data", None)  # decoding takes a hundred times as long
+    """Copy the environment; unlike ``dict(os.environ)``, safe while other threads change it."""
+    data = getattr(os.environ, "_data", None)  # decoding would take a hundred times as long
     if isinstance(data, dict):
         return data.copy()
     return {os.fsencode(name): os.fsencode(value) for name, value in os.environ.copy().items()}
@@ -300,7 +300,7 @@ class _Logging(_Keeper):
 
 
 class _Handlers(_Logging):
-    """The same, but for pytest's own handlers and level, which change from item to item."""
+    """The same, except for pytest's own handlers and level, which change from item to item."""
 
     def changed(self) -> str:
         unchanged = self._root.manager.disable == self._disabled and self._same_handlers()
@@ -316,31 +316,31 @@ class _Handlers(_Logging):
             if handler not in handlers:
                 self._root.removeHandler(handler)
         for handler in handlers:
-            self._root.addHandler(handler)  # does nothing for one that is there
+            self._root.addHandler(handler)  # does nothing if it is already there
 
 
 def _foreign(handlers: list[logging.Handler]) -> list[logging.Handler]:
     return [handler for handler in handlers if not type(handler).__module__.startswith("_pytest.")]
 
 
-# -- which thread works for which episode
+# -- the owners of threads
 
 _OWNER: ContextVar[object | None] = ContextVar("intercode_owner", default=None)
 _STARTED: weakref.WeakKeyDictionary[threading.Thread, object] = weakref.WeakKeyDictionary()
-_LOCK = threading.RLock()  # a collection of garbage may come while it is held, and print
+_LOCK = threading.RLock()  # garbage collection may run while it is held, and print
 
 
 def owner() -> object | None:
-    """Return the owner of what runs now; None for what belongs to no episode."""
+    """Return the owner of the running code; None if it does not belong to an episode."""
     someone = _OWNER.get()
-    if someone is None and _STARTED:  # empty in most processes, and this is asked for every print
+    if someone is None and _STARTED:  # usually empty; checked as each print calls this
         with _LOCK:
             someone = _STARTED.get(threading.current_thread())
     return someone
 
 
 def threads_of(someone: object) -> list[threading.Thread]:
-    """Return the threads that were started for an owner and still run."""
+    """Return the running threads that were started for an owner."""
     with _LOCK:
         return [
             thread for thread, whose in _STARTED.items() if whose is someone and thread.is_alive()
@@ -349,7 +349,7 @@ def threads_of(someone: object) -> list[threading.Thread]:
 
 @contextlib.contextmanager
 def owning(who: object) -> Iterator[None]:
-    """Let what runs in this context, and what it starts, belong to an owner."""
+    """Let the code in this context, and the threads that it starts, belong to an owner."""
     token = _OWNER.set(who)
     try:
         yield
@@ -359,7 +359,7 @@ def owning(who: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def followed() -> Iterator[None]:
-    """Follow threads to those that they start."""
+    """Let threads inherit the owner of the thread that starts them."""
     start = threading.Thread.start
 
     def start_owned(self: threading.Thread) -> None:
@@ -373,12 +373,12 @@ def followed() -> Iterator[None]:
     try:
         yield
     finally:
-        if threading.Thread.start is start_owned:  # else another wrapper is around it
+        if threading.Thread.start is start_owned:  # otherwise another wrapper is around it
             threading.Thread.start = start  # type: ignore[method-assign]
 
 
 def thread_location(thread_id: int) -> str:
-    """Return the place in the agent's own code where its thread is, and the library's below it."""
+    """Return a thread's current location in the agent's own code, and in the library it calls."""
     frame = sys._current_frames().get(thread_id)
     places: list[tuple[bool, str]] = []
     while frame is not None:

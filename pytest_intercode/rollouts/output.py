@@ -1,7 +1,7 @@
-"""What rollouts print and log, stored by rollout: until an item's turn, or on its way from a node.
+"""Output and logs of rollouts, stored by rollout: until an item's turn, or to send from a node.
 
-A :class:`CapturedOutput` owns the threads of its rollout (``isolation.owning``), so what these
-write is distinguished from what others write. It travels as pieces: lists of JSON values.
+A :class:`CapturedOutput` owns the threads of its rollout (``isolation.owning``), so their output is
+distinguished from that of others. It is sent as pieces: lists of JSON values.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ __all__ = [
 ]
 
 MAX_CHARACTERS = 16 * 1024 * 1024
-"""Characters of an episode; pytest would keep all, but not of all at once."""
+"""Characters that are kept for an episode; pytest keeps all, but only of one item at a time."""
 
 TRUNCATION = "\n[... more was not kept ...]\n"
-"""What stands for output that was not kept."""
+"""The text that replaces output that was not kept."""
 
-_ENTRY_SIZE = 64  # characters that an entry counts for besides its text, which may be empty
-_MAX_JOINED = 4096  # characters of a text that the next one is added to
-_MAX_NUMBER = 2**31  # of a level, a line, and a second that a clock may show
+_ENTRY_SIZE = 64  # characters that an entry counts in addition to its text, which may be empty
+_MAX_JOINED = 4096  # characters of a text to which the next one is joined
+_MAX_NUMBER = 2**31  # limit of a log record's level, line and time in seconds
 _FORMATTER = logging.Formatter()
 Entry: TypeAlias = "tuple[str, str, str | logging.LogRecord]"
-"""A phase of pytest's, ``stdout``, ``stderr`` or ``log``, and what was written."""
+"""A phase of pytest; ``stdout``, ``stderr`` or ``log``; and the text or the log record."""
 
 
 class CapturedOutput:
-    """What one rollout prints and logs; the owner of its threads.
+    """The output and the log records of one rollout; also the owner of its threads.
 
     Args:
-        max_characters: characters that are kept; a line says that there were more.
+        max_characters: characters that are kept; a line reports if there were more.
 
     Attributes:
-        phase: the phase of its item that the rollout is in.
-        over: its item was reported. What its threads print now is not the item's: it may be
-            a thread that several episodes use.
+        phase: the current phase of the rollout's item.
+        over: whether its item was reported. Later output of its threads does not belong to the
+            item: several episodes may use the same thread.
     """
 
     def __init__(self, max_characters: int = MAX_CHARACTERS) -> None:
         self.phase = "setup"
         self.over = False
         self._max_characters = max_characters
-        # A collection of garbage may come while it is held, and print.
+        # Garbage collection may run while it is held, and print.
         self._lock = threading.RLock()
         self._entries: list[Entry] = []
         self._size = 0
@@ -70,13 +70,13 @@ class CapturedOutput:
         return len(text)
 
     def log(self, record: logging.LogRecord) -> None:
-        """Keep a log record as it is now: its arguments may change until it is shown."""
+        """Keep a log record, formatted now because its arguments may change until it is shown."""
         rendered = copy.copy(record)
         try:
             rendered.msg, rendered.args = record.getMessage(), None
             if record.exc_info and not record.exc_text:
                 rendered.exc_text = _FORMATTER.formatException(record.exc_info)
-        except Exception as error:  # its arguments are the agent's
+        except Exception as error:  # its arguments may be the agent's objects
             rendered.msg, rendered.args = f"{record.msg!r:.200}: {type(error).__name__}", None
         self._add(len(rendered.msg) + len(rendered.exc_text or ""), "log", rendered)
 
@@ -94,18 +94,19 @@ class CapturedOutput:
             self._entries.append((self.phase, stream, value))
 
     def _begun_text(self, stream: str) -> str:
-        """Return the last text, if it is of this stream and phase, and short: it goes on."""
+        """Return the last text if the next one of a stream can be joined to it; else empty."""
         phase, last_stream, value = self._entries[-1] if self._entries else ("", "", "")
         if (phase, last_stream) != (self.phase, stream) or not isinstance(value, str):
             return ""
         return value if len(value) < _MAX_JOINED else ""
 
     def take(self, phase: str = "", *, last: bool = False) -> list[Entry]:
-        """Return what was kept, and keep it no longer.
+        """Return and remove the entries.
 
         Args:
-            phase: the phase that pytest is in; in its setup only what belongs there is returned.
-            last: keep nothing from now on.
+            phase: the current phase of pytest; in ``setup`` only entries of that phase are
+                returned.
+            last: whether to keep nothing from now on.
         """
         with self._lock:
             self.over = last
@@ -114,11 +115,11 @@ class CapturedOutput:
         return entries
 
     def take_pieces(self) -> list[list[Any]]:
-        """Return what was kept as JSON values, and keep it no longer."""
+        """Return and remove the entries, as JSON values."""
         return [_piece(*entry) for entry in self.take()]
 
     def add_pieces(self, pieces: Iterable[Sequence[Any]]) -> None:
-        """Keep what a rollout on a node printed and logged."""
+        """Add the output of a rollout on a node."""
         for piece in pieces:
             self.phase, stream, text, *_ = piece
             record = log_record(piece)
@@ -129,23 +130,23 @@ class CapturedOutput:
 
 
 def current_output() -> CapturedOutput | None:
-    """Return where the output of the present thread is kept; None if it is not."""
+    """Return the store for the output of the current thread; None if it has none."""
     output = owner()
     return output if isinstance(output, CapturedOutput) and not output.over else None
 
 
 class CapturingHandler(logging.Handler):
-    """Gives log records of rollouts to their stores."""
+    """Passes log records of rollouts to their stores."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record of the present thread's rollout, if it has one."""
+        """Store a record for the current thread's rollout, if it has one."""
         output = current_output()
         if output is not None:
             output.log(record)
 
 
 class _CapturingStream(io.TextIOBase):
-    """A standard stream that knows for whom it writes."""
+    """A standard stream that stores the output of rollouts, and passes on everything else."""
 
     encoding = "utf-8"
 
@@ -154,7 +155,7 @@ class _CapturingStream(io.TextIOBase):
         self._stream = stream
 
     def __getattr__(self, name: str) -> Any:
-        """Return what else a standard stream has: ``buffer``, ``reconfigure``."""
+        """Return other attributes of a standard stream: ``buffer``, ``reconfigure``."""
         return getattr(self._stream, name)
 
     def writable(self) -> bool:
@@ -164,7 +165,7 @@ class _CapturingStream(io.TextIOBase):
         output = current_output()
         if output is not None:
             return output.write(self._name, text)
-        self._stream.write(text)  # what this returns is Ray's to say in its processes: nothing
+        self._stream.write(text)  # do not use the result: Ray's streams return None
         return len(text)
 
     def flush(self) -> None:
@@ -175,7 +176,7 @@ class _CapturingStream(io.TextIOBase):
 
 
 def capture_process() -> None:
-    """Capture what rollouts print from now on, in a process that runs nothing else."""
+    """Capture the output of rollouts from now on, in a process that runs nothing else."""
     sys.stdout = _CapturingStream("stdout", sys.stdout)
     sys.stderr = _CapturingStream("stderr", sys.stderr)
     logging.getLogger().addHandler(CapturingHandler())
@@ -193,9 +194,9 @@ def _piece(phase: str, stream: str, value: str | logging.LogRecord) -> list[Any]
 
 
 def captured_pieces(value: object) -> list[list[Any]]:
-    """Return what of a node's message is output as we write it.
+    """Return the valid pieces of output in a node's message.
 
-    Everything else is left out: agents make log records of whatever they like.
+    Everything else is left out, because agents can put anything into log records.
     """
     return [piece for piece in value if _is_piece(piece)] if isinstance(value, list) else []
 
@@ -230,7 +231,7 @@ def log_record(piece: Sequence[Any]) -> logging.LogRecord | None:
 
 
 def print_pieces(pieces: Iterable[Sequence[Any]]) -> None:
-    """Print and log what a rollout printed and logged on its node, without escape sequences."""
+    """Print and log the output of a rollout from its node, without escape sequences."""
     for piece in pieces:
         record = log_record(piece)
         if record is not None:

@@ -1,7 +1,7 @@
-"""What a trainer gives its agent, version by version: JSON values, and files by their content.
+"""Parameters that a trainer gives its agent, in versions: JSON values, and files by content.
 
-A file is copied when it is given, so that it may be written over at once; the copy is removed when
-no episode uses it any more.
+A file is copied when it is given, so that it can be overwritten immediately; the copy is removed
+when no episode uses it any more.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ParameterSource"]
 
-_LARGEST = 1024 * 1024  # characters of the JSON values of a version
+_LARGEST = 1024 * 1024  # maximum characters of the JSON values of a version
 _BLOCK = 4 * 1024 * 1024
 
 
 class ParameterSource:
-    """The parameters of a stream; any thread may ask.
+    """The parameters of a stream; safe to use from any thread.
 
     Args:
-        asked: what the user called, for messages.
-        names: the names of the parameters, which stay the same.
+        asked: the function that the user called, for messages.
+        names: the names of the parameters, which must not change.
     """
 
     def __init__(self, asked: str, names: frozenset[str] = frozenset()) -> None:
@@ -52,7 +52,7 @@ class ParameterSource:
         self._closed = False
 
     def set(self, given: Mapping[str, object], version: int | None = None) -> int:
-        """Have episodes that begin from now on use these; return their version.
+        """Use these parameters for episodes that begin from now on; return their version.
 
         Args:
             given: JSON values and paths of files, by name.
@@ -60,7 +60,7 @@ class ParameterSource:
 
         Raises:
             ConfigurationError: a value is neither, a file cannot be read, names differ, or the
-                stream is closed. The earlier ones then stay, and nothing is kept of these.
+                stream is closed. Then the earlier parameters stay, and these are dropped.
         """
         if frozenset(given) != self.names:
             raise self._wrong(
@@ -80,26 +80,26 @@ class ParameterSource:
                 if version is None:
                     version = 1 if previous is None else previous.version + 1
                 self._present = Parameters(version, values, tuple(copies))
-        except BaseException:  # Ctrl-C too: a copy of adapter weights takes a while
+        except BaseException:  # also Ctrl-C, as copying adapter weights takes a while
             self._release(copies)
             raise
         self.give_back(previous)
         return version
 
     def take(self) -> Parameters | None:
-        """Return the present ones, for an episode; :meth:`give_back` ends that use."""
+        """Return the current parameters, for an episode; :meth:`give_back` ends their use."""
         with self._lock:
             if self._present is not None:
                 self._uses.update(path for _, path in self._present.files)
             return self._present
 
     def give_back(self, parameters: Parameters | None) -> None:
-        """Take note that an episode is over; remove files that nothing uses any more."""
+        """End the use by an episode; remove files that are not used any more."""
         if parameters is not None:
             self._release(parameters.files)
 
     def _release(self, files: Sequence[tuple[str, Path]]) -> None:
-        """End one use of each file; remove those that nothing uses any more."""
+        """End one use of each file; remove files that are not used any more."""
         unused = []
         with self._lock:
             for _, path in files:
@@ -114,7 +114,7 @@ class ParameterSource:
             shutil.rmtree(path.parent, ignore_errors=True)
 
     def close(self) -> None:
-        """Remove all files; nothing uses them any more."""
+        """Remove all files, which must not be in use any more."""
         with self._lock:
             self._closed = True
             copies, self._uses = list(self._uses), Counter()
@@ -126,7 +126,7 @@ class ParameterSource:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _values(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Return a copy of JSON values, as they arrive on a node."""
+        """Return a copy of JSON values, equal to what a node would receive."""
         try:
             text = json.dumps(values)
         except (TypeError, ValueError, RecursionError) as error:
@@ -140,7 +140,7 @@ class ParameterSource:
         return copied
 
     def _reserve(self, file_name: str) -> Path:
-        """Return where a copy of a file goes, in a folder of its own; it counts as used."""
+        """Return the path for a copy of a file, in its own folder; it counts as used."""
         with self._lock:
             self._check_open()
             if self._folder is None:
@@ -163,7 +163,7 @@ class ParameterSource:
             self.user.put(target, content.hexdigest())
 
     def _check_open(self) -> None:
-        """Refuse files of a stream that is closed; with the lock held."""
+        """Raise if the stream is closed; with the lock held."""
         if self._closed:
             raise self._wrong("the stream is closed")
 

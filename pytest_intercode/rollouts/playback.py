@@ -1,4 +1,4 @@
-"""The episodes behind a stream: run as there is room for them, until their records are taken."""
+"""The episodes behind a stream: run when there is room, and kept until their records are taken."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ __all__ = ["Playback"]
 
 _CLOSE_TIMEOUT = 10.0  # seconds for cancelled rollouts to close their sandboxes
 _TASK_TIMEOUT = 1.0  # seconds for the iterable of tasks to return
-_OTHER_TIMEOUT = 60.0  # seconds for another thread to close what is being closed
+_OTHER_TIMEOUT = 60.0  # seconds to wait for another thread that is already closing
 
 
 class Playback(Observer):
-    """The episodes behind a stream, which end up as records that wait to be taken.
+    """The episodes behind a stream, whose records then wait to be taken.
 
     With a concurrency of 1 an episode runs in the thread that asks for a record. Otherwise, on a
-    cluster, and for async consumers, an executor runs them: a thread of its own takes the tasks,
-    which may be slow to come, and submits an episode whenever there is room for it. Also the
-    executor's observer. Where both locks are needed, the executor's is taken before the
+    cluster, and for async consumers, an executor runs them: a separate thread takes the tasks,
+    whose iterable may be slow, and submits an episode whenever there is room for it. This class is
+    also the executor's observer. If both locks are needed, the executor's is taken before the
     queue's.
 
     Attributes:
-        resources: what is closed with it.
-        parameters: what the trainer gives its agent.
+        resources: resources that are closed with it.
+        parameters: the parameters that the trainer gives its agent.
         session: the executor on a cluster; None for one of this process.
-        records: what waits to be taken; its lock guards what follows.
-        running: the numbers of the episodes that run.
+        records: the records that wait to be taken; its lock guards the state below.
+        running: the numbers of the running episodes.
     """
 
     _tries: Tries
@@ -78,32 +78,32 @@ class Playback(Observer):
         self._services = services
         self._raises = raises
         self._process = MakingProcess("these rollouts belong", "a stream")
-        self._inline = threading.Lock()  # one episode at a time runs in the threads that ask
+        self._inline = threading.Lock()  # only one calling thread runs an episode at a time
         self._executor: ThreadsExecutor | ClusterExecutor | None = None
         self._feeder: threading.Thread | None = None
         self._numbers = itertools.count()
         self._exhausted = False
-        self._closing = 0  # the thread that closes it
+        self._closing = 0  # the id of the thread that closes it
         self._closed = threading.Event()
         self._printed: deque[list[Any]] = deque()
 
     def begin(self, tries: Tries, profile: Profile, concurrency: int, buffer: int) -> None:
-        """Know what is to be run, and how; nothing is run until a record is asked for."""
+        """Set what to run, and how; nothing is run until a record is asked for."""
         self._tries = tries
         self._concurrency = concurrency
         self._buffer = buffer
 
         def upcoming() -> list[tuple[Task, SandboxProvider]] | None:
-            if self.records.closed:  # to expect nothing would take what another stream expects
+            if self.records.closed:  # an empty list would drop the expectations of another stream
                 return None
             return [(task, self._services.sandboxes) for task in tries.upcoming()]
 
         self._look_ahead = LookAhead(lambda: self._services.sandboxes, upcoming, profile)
 
-    # -- what the consumer asks
+    # -- called by the consumer
 
     def take(self) -> EpisodeRecord | None:
-        """Return a record; None when there are no more."""
+        """Wait for a record and return it; None when there are no more."""
         self._process.check()
         if self._concurrency == 1 and self._executor is None and self.session is None:
             return self._run_inline()
@@ -113,7 +113,7 @@ class Playback(Observer):
         return record
 
     async def take_async(self) -> EpisodeRecord | None:
-        """Do the same, without blocking the event loop."""
+        """Do the same without blocking the event loop."""
         self._process.check()
         self._start()
         record = await self.records.take_async()
@@ -121,7 +121,7 @@ class Playback(Observer):
         return record
 
     def _print(self) -> None:
-        """Print what episodes printed on their nodes, on the thread that asks, and unlocked."""
+        """Print the output of episodes on nodes, on the calling thread and without a lock."""
         while self._printed:
             print_pieces(self._printed.popleft())
 
@@ -141,20 +141,20 @@ class Playback(Observer):
                 except BaseException as error:
                     self.failed(handle, error)
                 finally:
-                    with contextlib.suppress(IntercodeError):  # as a thread of an executor does
+                    with contextlib.suppress(IntercodeError):  # as the threads executor does
                         handle.close()
             with self.records.changed:
                 return self.records.pop()
 
     def close(self) -> None:
-        """Cancel what runs, wait for its end, and close what the rollouts worked with."""
+        """Cancel running episodes, wait for their end, and close their resources."""
         if not self._process.is_this:
             return
         with self.records.changed:
             closing, self._closing = self._closing, self._closing or threading.get_ident()
             self.records.close()
         if closing:
-            if closing != threading.get_ident():  # a signal may come while this one closes it
+            if closing != threading.get_ident():  # it may be this thread, interrupted by a signal
                 self._closed.wait(_OTHER_TIMEOUT)
             return
         try:
@@ -169,8 +169,8 @@ class Playback(Observer):
                 self._executor.stop()
                 self._executor.join(_CLOSE_TIMEOUT)
             if self._feeder not in (None, threading.current_thread()):
-                self._feeder.join(_TASK_TIMEOUT)  # it may wait for a task of the caller's
-            if self.session is None:  # what was started for episodes that will not come
+                self._feeder.join(_TASK_TIMEOUT)  # it may wait for the caller's iterable
+            if self.session is None:  # end the sandboxes of episodes that will not run
                 with contextlib.suppress(InfrastructureError):
                     self._services.sandboxes.expect(())
         finally:
@@ -200,7 +200,7 @@ class Playback(Observer):
         assert executor is not None
         try:
             while self._wait_for_room():
-                spec = next(self._tries, None)  # without the lock: it may take its time
+                spec = next(self._tries, None)  # without the lock, as it may be slow
                 if spec is None:
                     break
                 while self._wait_for_room() and not self._submit(executor, spec):
@@ -213,7 +213,7 @@ class Playback(Observer):
 
     def _submit(self, executor: ThreadsExecutor | ClusterExecutor, spec: RolloutSpec) -> bool:
         """Submit an episode if there is room for it; return whether there was."""
-        # Nothing is notified of an episode until it is known here.
+        # The locks delay notifications of the episode until it is known here.
         with executor.lock, self.records.changed:
             if self._ended or not self._has_room():
                 return False
@@ -222,7 +222,7 @@ class Playback(Observer):
             return True
 
     def _wait_for_room(self) -> bool:
-        """Return whether an episode may begin, once that is known."""
+        """Wait until there is room for an episode; return False if the stream has ended."""
         with self.records.changed:
             self.records.changed.wait_for(lambda: self._ended or self._has_room())
             return not self._ended
@@ -236,35 +236,35 @@ class Playback(Observer):
         return len(self.running) < self._concurrency and len(self.records) < limit
 
     def _record_of(self, spec: RolloutSpec, error: BaseException) -> EpisodeRecord:
-        """Return the record of an episode without one; raise what is not an episode's fault."""
+        """Return the record of a failed episode; re-raise an error that concerns the stream."""
         if isinstance(error, TaskError):
             return RecordBuilder(spec).failure(error)
-        of_all = isinstance(error, EngineUnavailable)  # another episode would end in the same way
+        of_all = isinstance(error, EngineUnavailable)  # all other episodes would fail likewise
         if isinstance(error, InfrastructureError) and not (of_all or self._raises):
             return RecordBuilder(spec).failure(error)
         raise error
 
     def _fail(self, error: BaseException) -> None:
-        """Begin nothing more, and have the consumer meet an error."""
+        """Begin no more episodes, and raise an error in the consumer."""
         with self.records.changed:
             self.records.error = self.records.error or error
             self.records.notify()
         self._cancel("another episode of the stream failed")
 
-    # -- what executors report, on the rollouts' threads
+    # -- called by executors, on the rollouts' threads
 
     def preparing(self, handle: Handle, environment: Environment) -> None:
-        """Have the sandboxes of what comes next started."""
+        """Have the sandboxes of the next tasks started."""
         if not self.records.closed:
             self._look_ahead.look(environment)
 
     def ended(self, handle: Handle, record: EpisodeRecord) -> None:
-        """Let a record wait to be taken."""
+        """Queue a record."""
         self._end(handle, record)
 
     def failed(self, handle: Handle, error: BaseException) -> None:
-        """Let what an error comes to wait to be taken."""
-        if handle not in self.running:  # it is known already
+        """Queue the record of a failure, or end the stream with the error."""
+        if handle not in self.running:  # it is already handled
             return
         record = None
         if not isinstance(error, RolloutCancelled):
@@ -282,10 +282,10 @@ class Playback(Observer):
             self.records.notify()
         try:
             self.parameters.give_back(handle.spec.parameters)
-        except BaseException as error:  # the record is the consumer's all the same
+        except BaseException as error:  # the consumer gets the record anyway
             self._fail(error)
 
     def printed(self, handle: Handle, pieces: list[Any]) -> None:
-        """Keep what an episode printed on its node until a record is asked for."""
+        """Keep the output of an episode on a node until a record is asked for."""
         if not self.records.closed:
             self._printed.append(pieces)

@@ -1,11 +1,11 @@
-"""Fills records in. Who owns a field of a record is visible here, and nowhere else.
+"""Creation of records. This module alone determines who sets which field of a record.
 
 - The episode (:func:`played_record`): what the agent did, and how it was graded.
-- The rollout (:meth:`RecordBuilder.complete`): where it ran, how often, what was left behind. One
-  that the user stops fills in what there is (:meth:`RecordBuilder.stopped`).
-- The spec (:class:`RecordBuilder`): the task, the agent and the item, by every executor. On a
+- The rollout (:meth:`RecordBuilder.complete`): where it ran, how often, what was left behind. A
+  rollout that the user stops sets what is known (:meth:`RecordBuilder.stopped`).
+- The spec (:class:`RecordBuilder`): the task, the agent and the item, in every executor. On a
   cluster the driver's own spec counts, so a node cannot return a record of another task.
-- A file's line has what the run adds to it (the item's place, the shard): ``results/format.py``.
+- The run adds its fields (the item's index, the shard) to a file's line: ``results/format.py``.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from pytest_intercode.system.digest import digest
 
 __all__ = ["RecordBuilder", "played_record", "sandbox_of", "with_mistake", "with_result"]
 
-_MAX_QUERY = 200  # characters, in the record of an episode whose own record is too large
-_MAX_TURNS = 1000  # likewise
+_MAX_QUERY = 200  # characters of the query in the reduced form of a record that is too large
+_MAX_TURNS = 1000  # turns in that form
 
 
 def played_record(
@@ -55,7 +55,7 @@ def played_record(
     log: str,
     left_behind: Sequence[str],
 ) -> EpisodeRecord:
-    """Return what an episode owns of its record.
+    """Return a record with the fields that the episode sets.
 
     Args:
         environment: the environment, after it ended.
@@ -64,11 +64,11 @@ def played_record(
         reason: why, in a few words.
         detail: why, at length.
         seconds: wall time of the agent's part.
-        usage: what the agent used up.
-        user_usage: what the model used up that played the user.
-        model_calls: its requests whose tokens were kept.
-        log: what it logged after its last action.
-        left_behind: a line for each thing that it left in this process.
+        usage: the agent's usage.
+        user_usage: the usage of the model that played the user.
+        model_calls: the agent's requests whose tokens were kept.
+        log: the agent's output after its last action.
+        left_behind: a line for each thing that the agent left in this process.
     """
     task = environment.task
     assert task is not None
@@ -100,7 +100,7 @@ def _state_of(environment: Environment) -> dict[str, Any]:
     """Return the recorded end state of an episode.
 
     Raises:
-        TaskError: an environment that others have added returns what no file of results can hold.
+        TaskError: a third-party environment returns a value that a results file cannot hold.
     """
     state = environment.recorded_state()
     if not is_builtin(environment.name):
@@ -116,10 +116,10 @@ def _state_of(environment: Environment) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RecordBuilder:
-    """Fills in what a rollout's spec and its executor own of its record.
+    """Sets the fields of a rollout's record that its spec and its executor determine.
 
     Args:
-        spec: the rollout.
+        spec: the rollout's spec.
     """
 
     spec: RolloutSpec
@@ -134,13 +134,13 @@ class RecordBuilder:
         attempts: Sequence[str],
         leftovers: Sequence[str],
     ) -> EpisodeRecord:
-        """Return the episode's record with what its rollout owns.
+        """Return the episode's record with the fields that the rollout sets.
 
         Args:
-            record: the episode's.
+            record: the episode's record.
             agent: the agent, which may be another one than the spec's.
             environment: the environment.
-            sandboxes: where its sandboxes come from, if it does not say so.
+            sandboxes: the provider of its sandboxes, if it does not have its own.
             attempts: why earlier attempts have no result.
             leftovers: what the agent left in this process.
         """
@@ -165,12 +165,12 @@ class RecordBuilder:
         """Return the record of a rollout that ended without a grade.
 
         Args:
-            error: what ended it: a fault of the task, or of the infrastructure.
+            error: the error that ended it: a fault of the task or of the infrastructure.
         """
         outcome: Outcome = "task-error" if isinstance(error, TaskError) else "infrastructure-error"
         spec = self.spec
         if isinstance(error, JudgeError) and error.record is not None:
-            judged: EpisodeRecord = error.record  # all but the judge's share is there
+            judged: EpisodeRecord = error.record  # complete except for the judge's share
             return replace(judged, outcome=outcome, reward=0.0, reason=str(error))
         return EpisodeRecord(
             task=TaskRecord.of(spec.task, digest(spec.task)),
@@ -191,12 +191,12 @@ class RecordBuilder:
     def stopped(
         self, reason: RolloutCancelled, environment: Environment | None, usage: Usage
     ) -> EpisodeRecord:
-        """Return the record of a rollout that the user stopped, as far as it came.
+        """Return the record of a rollout that the user stopped, with what is known of it.
 
         Args:
             reason: why it ended.
-            environment: its environment, where there is one.
-            usage: what its agent used up.
+            environment: its environment, if there is one.
+            usage: its agent's usage.
         """
         record = replace(self.failure(reason), outcome="stopped", usage=usage)
         if environment is None:
@@ -211,10 +211,10 @@ class RecordBuilder:
         )
 
     def received(self, record: EpisodeRecord, host: str, losses: Sequence[str]) -> EpisodeRecord:
-        """Return a node's record with what the driver knows better than any node.
+        """Return a node's record with the fields that only the driver may set.
 
         Args:
-            record: the node's.
+            record: the node's record.
             host: the node's name.
             losses: attempts that were lost with their nodes.
         """
@@ -234,12 +234,12 @@ class RecordBuilder:
 
     @staticmethod
     def too_large(record: EpisodeRecord, size: int, limit: int) -> EpisodeRecord:
-        """Return what fits of a record that is too large to be sent; that is its agent's fault.
+        """Reduce a record that is too large to be sent, and blame its agent.
 
         Args:
             record: the record.
             size: its size in bytes.
-            limit: the bytes that a record may have.
+            limit: the maximum size of a record in bytes.
         """
         slim = record.without_trajectory()
         return replace(
@@ -257,12 +257,12 @@ class RecordBuilder:
 
 
 def sandbox_of(environment: Environment, task: Task, provider: SandboxProvider) -> tuple[str, str]:
-    """Return the backend and the image of a task's sandboxes; empty where it has none.
+    """Return the backend and the image of a task's sandboxes; empty if it has none.
 
     Args:
         environment: the task's environment.
         task: the task.
-        provider: where sandboxes come from, if the environment does not say so.
+        provider: the provider of sandboxes, if the environment does not have its own.
     """
     provider = getattr(environment, "provider", None) or provider
     specs = call_method(environment.name, environment.sandboxes, task, provider)
@@ -271,12 +271,12 @@ def sandbox_of(environment: Environment, task: Task, provider: SandboxProvider) 
 
 
 def with_result(record: EpisodeRecord, passed: bool) -> EpisodeRecord:
-    """Return an episode's record with the result of its test, where that alone grades it.
+    """Return an episode's record with the result of its test, if only the test grades it.
 
     Args:
-        record: the episode's.
-        passed: whether the test passed. One that fails where turns or time were used up keeps that
-            as its outcome, which says more.
+        record: the episode's record.
+        passed: whether the test passed. If it failed and turns or time were used up, that stays the
+            outcome, because it says more.
     """
     if not _is_graded_by_test(record):
         return record
@@ -290,7 +290,7 @@ def with_result(record: EpisodeRecord, passed: bool) -> EpisodeRecord:
 
 
 def with_mistake(record: EpisodeRecord, message: str) -> EpisodeRecord:
-    """Return an episode's record where its test, which alone grades it, was written wrongly."""
+    """Return an episode's record with a mistake of its test, if only the test grades it."""
     if not _is_graded_by_test(record):
         return record
     return replace(record, outcome="task-error", reward=0.0, reason=message)

@@ -1,8 +1,8 @@
 """A rollout: one agent on one task in one environment, from its sandboxes to its record.
 
-Everything that plays an episode goes through here: items of pytest, inline or concurrent, a task
-that a person plays, Gymnasium's environments, the audit. What fails by a broken sandbox is run
-again here, once, on a fresh sandbox and with a fresh agent, and nowhere else.
+All code that plays an episode uses this module: items of pytest, inline or concurrent, a task that
+a person plays, Gymnasium's environments, the audit. Only here an attempt that failed because of a
+broken sandbox is repeated: once, on a fresh sandbox and with a fresh agent.
 """
 
 from __future__ import annotations
@@ -70,21 +70,21 @@ def _no_stage(_: Environment) -> Iterator[Callable[[str], None]]:
 
 @dataclass(frozen=True)
 class Services:
-    """What rollouts of one process share.
+    """The services that rollouts of one process share.
 
     Attributes:
-        sandboxes: where sandboxes come from.
-        make_agent: a fresh agent for a rollout.
-        make_environment: an environment for a rollout, not reset yet; by default the one that
-            the task names.
-        users: who answers agents that hand back.
-        run_budget: what is left for the whole run.
-        isolate: keeps the process as it is while an agent acts, and collects a line for each
-            thing that the agent left.
-        stage: lends the terminal to an agent that talks to the user while it acts; gives a
+        sandboxes: the provider of sandboxes.
+        make_agent: returns a fresh agent for a rollout.
+        make_environment: returns an environment for a rollout, not reset yet; by default the one
+            that the task names.
+        users: the users that answer agents that hand back.
+        run_budget: the budget of the whole run.
+        isolate: restores the process after an agent has acted, and collects a line for each thing
+            that the agent left.
+        stage: lends the terminal to an agent that talks to the user while it acts; yields a
             function that writes a line there.
-        shared_loop: the event loop of async agents; None for one of each episode's own.
-        judges: who asks the judges of tasks; None where nobody does, so that no task may have one.
+        shared_loop: the event loop of async agents; None for a separate one in each episode.
+        judges: asks the judges of tasks; None if no task may have a judge.
     """
 
     sandboxes: SandboxProvider
@@ -101,11 +101,11 @@ class Services:
 
 
 class Rollout:
-    """One rollout; its phases are called in order, by one thread, and cancelled from any.
+    """One rollout; one thread calls its phases in order, and any thread may cancel it.
 
     Args:
-        spec: what it is to do.
-        services: what it works with.
+        spec: the specification of the rollout.
+        services: the services that it uses.
     """
 
     def __init__(self, spec: RolloutSpec, services: Services) -> None:
@@ -121,15 +121,15 @@ class Rollout:
 
     @property
     def cancelled(self) -> str:
-        """Why it was cancelled; empty while it was not."""
+        """Why it was cancelled; empty if it was not."""
         return self._cancellation.reason
 
     def cancel(self, reason: str) -> None:
-        """End it in whatever phase it is, ungraded; does nothing to one that is over."""
+        """End it in any phase, without grading; does nothing if it is over."""
         self._cancellation.cancel(reason)
 
     def stop(self, reason: str) -> None:
-        """End it as :meth:`cancel` does, as the user wants it: it has a record nevertheless."""
+        """End it like :meth:`cancel`, but at the user's request and with a record."""
         self._is_stopped = True
         self.cancel(reason)
 
@@ -137,7 +137,7 @@ class Rollout:
         """Return a fresh agent.
 
         Raises:
-            AgentLoadError: there is none of this name.
+            AgentLoadError: there is no agent of this name.
             RolloutCancelled: it was cancelled.
             EpisodeStopped: the user stopped it.
         """
@@ -149,7 +149,7 @@ class Rollout:
         """Return an environment that was not reset yet; :meth:`close` closes it.
 
         Raises:
-            ConfigurationError: there is none for the task.
+            ConfigurationError: there is no environment for the task.
             RolloutCancelled: it was cancelled.
             EpisodeStopped: the user stopped it.
         """
@@ -164,13 +164,12 @@ class Rollout:
         return environment
 
     def prepare(self, environment: Environment) -> None:
-        """Reset an environment on a fresh sandbox; once more where the first one breaks.
+        """Reset an environment on a fresh sandbox, and once more if the first one breaks.
 
         Raises:
-            InfrastructureError: no sandbox could be had, or two broke.
+            InfrastructureError: there was no sandbox, or two broke.
             TaskError: the task could not be set up.
-            ConfigurationError: the task is not what the environment needs, or its judge cannot be
-                asked.
+            ConfigurationError: the task does not fit the environment, or its judge cannot be asked.
             RolloutCancelled: it was cancelled.
             EpisodeStopped: the user stopped it.
         """
@@ -181,21 +180,20 @@ class Rollout:
             self._twice(lambda _: self._reset(environment))
 
     def run(self, agent: Agent, environment: Environment) -> EpisodeRecord:
-        """Let the agent act in the prepared environment, and grade what it leaves.
+        """Let the agent act in the prepared environment, and grade the end state.
 
-        Where the sandbox breaks, a fresh agent begins again on a fresh one, once, with the turns,
-        tokens and money that remain; the record's usage is that of both attempts. Its time begins
-        again: an action hangs until its fault is noticed, so that what is left of the time would
-        say nothing about the agent, and a fault would be recorded as its timeout. The time of the
-        run goes on.
+        If the sandbox breaks, a fresh agent begins again on a fresh one, once, with the remaining
+        turns, tokens and money; the record's usage is that of both attempts. The episode's time
+        starts again: an action hangs until the fault is noticed, so the remaining time would depend
+        on the fault, which could be recorded as the agent's timeout. The time of the run goes on.
 
         Raises:
-            InfrastructureError: two sandboxes broke; nothing can be said of the agent.
+            InfrastructureError: two sandboxes broke, so the result says nothing about the agent.
             TaskError: gold did not run to its end, so nothing can be graded.
-            ConfigurationError: the agent cannot do what the task has for it.
+            ConfigurationError: the agent lacks an ability that the task needs.
             QuitRun: the user, who is the agent, wants to end the run.
             RolloutCancelled: it was cancelled.
-            JudgeError: the task's judge gives no verdict.
+            JudgeError: the task's judge does not give a verdict.
             EpisodeStopped: the user stopped it.
         """
         spec, services = self.spec, self._services
@@ -238,13 +236,13 @@ class Rollout:
             return self._judged(record, environment)
 
     def status(self, *, whole: bool = True) -> EpisodeStatus:
-        """Return how far it is; from any thread. Its time is left to who runs it.
+        """Return its current status, from any thread; the executor sets its time.
 
         Args:
-            whole: with actions that have no turn yet, which takes time where there are many.
+            whole: whether to include actions without a turn yet; slow if there are many.
         """
         status = self.spec.status()
-        # Of a copy, as the rollout's own thread may change the list meanwhile.
+        # Use a copy, because the rollout's own thread may change the list.
         environment = next(reversed([*self._environments]), None)
         if environment is None:
             return replace(status, phase="start")
@@ -262,18 +260,18 @@ class Rollout:
         )
 
     def close(self) -> None:
-        """End the users and the sandboxes that it made; may be called twice."""
-        with contextlib.ExitStack() as stack:  # which closes all of them, whatever one raises
+        """Close the users and the environments that it made; may be called twice."""
+        with contextlib.ExitStack() as stack:  # it closes all of them, even if one raises
             while self._environments:
                 stack.callback(self._environments.pop(0).close)
             while self._users:
                 stack.callback(self._users.pop(0).close)
 
     def _check_judge(self) -> None:
-        """See that the task's judge can be asked, if it has one.
+        """Check that the task's judge can be asked, if it has one.
 
         Raises:
-            ConfigurationError: it cannot.
+            ConfigurationError: the judge cannot be asked.
         """
         task, judges = self.spec.task, self._services.judges
         if task.judge is not None and judges is None:
@@ -288,7 +286,7 @@ class Rollout:
         """Return a complete record with the share of the task's judge, if it has one.
 
         Raises:
-            JudgeError: the judge gives no verdict.
+            JudgeError: the judge does not give a verdict.
         """
         judges = self._services.judges
         if self.spec.task.judge is None or judges is None:
@@ -299,7 +297,7 @@ class Rollout:
 
     @contextlib.contextmanager
     def _stoppable(self, environment: Environment | None = None) -> Iterator[None]:
-        """Give an end by the user its record."""
+        """If the user ends the rollout in this context, raise EpisodeStopped with its record."""
         try:
             yield
         except RolloutCancelled as cancelled:
@@ -310,7 +308,7 @@ class Rollout:
             raise EpisodeStopped(str(cancelled), record) from None
 
     def _has_budget(self, environment: Environment) -> bool:
-        """Whether something is left for another attempt."""
+        """Whether there is budget left for another attempt."""
         exhausted = self._ledger.exhausted if self._ledger is not None else ""
         return len(environment.turns) < environment.max_turns and not exhausted
 
@@ -318,10 +316,10 @@ class Rollout:
         self._ledger = ledger
 
     def _give_user(self, agent: Agent, environment: Environment) -> None:
-        """Give an environment the user whom the task has, unless it has one, or none can answer.
+        """Give an environment the task's user, unless it has its own or the agent cannot continue.
 
         Raises:
-            ConfigurationError: there can be none.
+            ConfigurationError: the user cannot be created.
         """
         task = self.spec.task
         has_own = environment.user is not None or environment.has_user
@@ -341,10 +339,10 @@ class Rollout:
     def _twice(
         self, attempt: Callable[[bool], Result], may_retry: Callable[[], bool] = lambda: True
     ) -> Result:
-        """Return what an attempt comes to; make another one where a sandbox broke under it.
+        """Return the result of an attempt; make a second attempt if a sandbox broke in the first.
 
-        What was used up stays so: a fault never gives an agent more turns, tokens or money than
-        its budget.
+        Usage of the first attempt still counts: a fault never gives an agent more turns, tokens or
+        money than its budget.
         """
         try:
             return attempt(False)
@@ -357,7 +355,7 @@ class Rollout:
 
 
 def _pending(episode: Episode) -> Sequence[str]:
-    """Return the actions of an episode that have no turn yet; an agent's function says so."""
+    """Return the actions of an episode that have no turn yet; user code may determine these."""
     with contextlib.suppress(Exception):
         return [str(action) for action in episode.pending()]
     return ()
@@ -368,7 +366,7 @@ def default_environment(spec: RolloutSpec, sandboxes: SandboxProvider) -> Enviro
 
     Args:
         spec: the rollout.
-        sandboxes: where its sandboxes come from.
+        sandboxes: the provider of its sandboxes.
 
     Raises:
         ConfigurationError: no environment has this name.
@@ -385,10 +383,10 @@ def default_environment(spec: RolloutSpec, sandboxes: SandboxProvider) -> Enviro
 
 
 def fresh_agent(factory: AgentFactory, spec: RolloutSpec) -> Agent:
-    """Return a fresh agent; one that cannot be made fails in its episode.
+    """Return a fresh agent; if it cannot be made, one that fails in its episode.
 
     Args:
-        factory: makes it.
+        factory: makes the agent.
         spec: the rollout; its parameters are further keyword arguments of the agent's class.
     """
 
@@ -406,10 +404,10 @@ def fresh_agent(factory: AgentFactory, spec: RolloutSpec) -> Agent:
 
 
 def _check_abilities(agent: Agent, environment: Environment, name: str) -> None:
-    """See that an agent can go on with a user's replies, and start the servers of its task.
+    """Check that an agent can use the user and the MCP servers of its task.
 
     Raises:
-        ConfigurationError: it cannot, though the task has them; they would be ignored.
+        ConfigurationError: it cannot, so they would be ignored.
     """
     option = f"--intercode-agent={name}" if name else "the agent of this test"
     task = environment.task
@@ -441,19 +439,19 @@ def expect_sandboxes(
 
     Args:
         sandboxes: the provider.
-        upcoming: what will be played next, in order: the task, and the provider or the view of it
-            that the agent has its sandboxes from.
-        profile: the profile that it is played under.
+        upcoming: the next tasks, in order, each with the provider (or a view of it) from which the
+            agent has its sandboxes.
+        profile: the profile that they are played under.
     """
 
     def specs() -> Iterator[SandboxSpec]:
         for task, view in upcoming:
-            # Nobody waits for the image of a task that is yet to come.
+            # Do not wait for the image of a task that has not begun.
             with contextlib.suppress(ImageNotReady, TaskError):
                 cls = environment_class(task.env, profile)
                 with without_waiting(task.id):
                     orders = call_method(cls.name, cls.sandboxes, task, view)
-                if isinstance(orders, list):  # else its own episode says that it is not one
+                if isinstance(orders, list):  # if not, its own episode reports that
                     yield from orders
 
     with contextlib.suppress(InfrastructureError):

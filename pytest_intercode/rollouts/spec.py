@@ -1,4 +1,4 @@
-"""What a rollout is to do, as plain data: it survives pickling and JSON, and holds nothing live."""
+"""Specifications of rollouts: plain data that can be pickled and written as JSON."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from pytest_intercode.results.cells import make_cell
 __all__ = ["DEFAULT_TIMEOUT", "Parameters", "RolloutSpec"]
 
 DEFAULT_TIMEOUT = 600.0
-"""Seconds of an episode, where neither the user nor the task says otherwise."""
+"""Seconds of an episode, if neither the user nor the task sets another number."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What changes from one episode to the next: further keyword arguments of an agent's class.
+    """Further keyword arguments of an agent's class, which may change between episodes.
 
     Attributes:
-        version: the trainer's number of them; records have it.
+        version: the trainer's version number of them; records contain it.
         values: JSON values, by name.
-        files: names and files, which do not change any more.
+        files: names and files; the files do not change any more.
     """
 
     version: int
@@ -46,18 +46,17 @@ class RolloutSpec:
     """One agent on one task in one environment.
 
     Attributes:
-        task: the task, gold included.
-        agent: the agent as ``--intercode-agent`` names it; empty for one that is given as an
-            object.
-        agent_arguments: what it is made with.
-        parameters: what else it is made with; None for nothing.
-        agent_folder: where its relative paths and modules are looked for; None for here.
+        task: the task, including its gold.
+        agent: the agent as ``--intercode-agent`` names it; empty for an agent that is an object.
+        agent_arguments: its arguments.
+        parameters: its further parameters; None for none.
+        agent_folder: the folder of its relative paths and modules; None for the current one.
         profile: the profile to grade by.
         feedback: whether the agent sees rewards.
-        max_turns: actions in the episode; None for the task's own number.
+        max_turns: maximum actions in the episode; None for the task's own number.
         action_timeout: seconds for an action; None for the task's own number.
         timeout: seconds for the episode; None for no limit.
-        budget: tokens and money for the episode.
+        budget: limits of tokens and money for the episode.
         node_id: the node id of the pytest item that it belongs to; empty outside of pytest.
     """
 
@@ -76,11 +75,11 @@ class RolloutSpec:
 
     @property
     def parameters_version(self) -> int:
-        """The version of the parameters; 0 without any."""
+        """The version of the parameters; 0 without parameters."""
         return self.parameters.version if self.parameters is not None else 0
 
     def status(self) -> EpisodeStatus:
-        """Return what its episode's status says of it before anything else is known."""
+        """Return the initial status of its episode."""
         task = self.task
         return EpisodeStatus(
             item=self.node_id,
@@ -93,19 +92,19 @@ class RolloutSpec:
         )
 
     def to_json(self) -> bytes:
-        """Return it as JSON."""
+        """Return the spec as JSON."""
         fields = {
             **vars(self),
             "parameters": None if self.parameters is None else vars(self.parameters),
             "budget": vars(self.budget),
         }
-        del fields["task"]  # by far the largest: it is JSON already
+        del fields["task"]  # by far the largest field; `task_to_json` writes it directly
         line = json.dumps(fields, default=os.fspath).encode("ascii")
         return b'{"task": %b, %b' % (task_to_json(self.task), line[1:])
 
     @classmethod
     def from_json(cls, data: bytes | str) -> RolloutSpec:
-        """Return what :meth:`to_json` wrote."""
+        """Return the spec from the result of :meth:`to_json`."""
         fields = json.loads(data)
         folder = fields["agent_folder"]
         return cls(

@@ -1,8 +1,8 @@
-"""Rollouts without pytest: episode records one after the other, for a program that trains on them.
+"""Rollouts without pytest: a stream of episode records for a program that trains on them.
 
-Each is run by :class:`~pytest_intercode.rollouts.rollout.Rollout` in an executor, as items of
-pytest are. The process is the caller's: what a policy changes in it is neither reported nor set
-back. Imports no trainer.
+Like items of pytest, episodes are run by :class:`~pytest_intercode.rollouts.rollout.Rollout` in an
+executor. The process belongs to the caller: changes that a policy makes to it are neither reported
+nor set back. This module does not import a trainer.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RolloutStream", "run_rollouts"]
 
-# How a program passes what messages of loading an agent name by pytest's options.
+# Arguments of a program for the options of pytest that messages of loading an agent name.
 _ARGUMENT_OF_OPTION = {
     "the arguments given by --intercode-agent-arg": "agent_arguments and parameters",
     "--intercode-agent-arg ": "agent_arguments: ",
@@ -93,7 +93,7 @@ def run_rollouts(
     cluster: str | Cluster | None = None,
     raise_infrastructure_errors: bool = False,
 ) -> RolloutStream:
-    """Run an agent on tasks, and return the episode records as they end.
+    """Run an agent on tasks, and return the records of episodes as these end.
 
     ::
 
@@ -103,48 +103,50 @@ def run_rollouts(
 
     Args:
         tasks: the name of a bundled suite, a dataset or a part of it, the path of a suite or of a
-            folder of task folders; or tasks, of which there may be no end. They are taken one by
-            one, as late as possible, on a thread of the stream's where ``concurrency`` is not 1.
+            folder of task folders; or an iterable of tasks, which may be infinite. Tasks are taken
+            one by one, as late as possible, on a thread of the stream if ``concurrency`` is not 1.
         agent: an agent as ``--intercode-agent`` names it; a class, or a function without arguments,
-            that makes one for each episode; or a callable that is the policy of all of them,
+            that makes an agent for each episode; or a callable that is the policy of all episodes,
             ``(observation)`` or ``(task, env)``.
         n: tries at each task, one after the other; ``record.task.repeat`` counts them from 1.
-        concurrency: episodes that run at a time; by default 1, and on a cluster as many as its
-            nodes have CPUs. With 1 an episode runs when a record is asked for, and never next to
-            the caller's own work.
-        ordered: whether records come in the order of the tasks, and not as they end.
-        buffer: while so many finished records wait to be taken, no episode begins; by default as
-            many as run at a time. 0 lets episodes begin only while a record is asked for.
-        agent_arguments: keyword arguments of an agent that is named.
+        concurrency: how many episodes run at a time; by default 1, and on a cluster as many as its
+            nodes have CPUs. With 1 an episode runs when a record is asked for, and never in
+            parallel to the caller's own work.
+        ordered: whether records come in the order of the tasks instead of the order of their ends.
+        buffer: how many finished records may wait to be taken before no further episode begins; by
+            default as many as run at a time. With 0, episodes begin only while a record is asked
+            for.
+        agent_arguments: keyword arguments of an agent that is given by name.
         parameters: further keyword arguments of an agent that is a class, which
-            :meth:`RolloutStream.set_parameters` changes: JSON values, and files as ``pathlib``
+            :meth:`RolloutStream.set_parameters` can change: JSON values, and files as ``pathlib``
             paths, which are copied.
-        parameters_version: the caller's number of them, from 1; ``record.parameters_version``.
+        parameters_version: the caller's version number of the parameters, from 1; it becomes
+            ``record.parameters_version``.
         data: as for :func:`make`.
         profile: ``strict`` or ``paper``.
-        feedback: ``reward`` grades after every action, and ends the episode at 1.0; by default what
-            the agent is made for.
-        max_turns: actions in an episode; None for each task's own number.
-        max_tokens: tokens that an episode has, as far as the agent reports them.
-        max_cost: money that it has, likewise.
+        feedback: ``reward`` grades after every action, and ends the episode at 1.0; by default the
+            feedback that the agent is made for.
+        max_turns: maximum actions in an episode; None for each task's own number.
+        max_tokens: maximum tokens in an episode, as far as the agent reports them.
+        max_cost: maximum cost of an episode, as far as the agent reports it.
         timeout: seconds that an episode has; None for each task's own number, else 600.
         action_timeout: seconds for an action; None for each task's own number.
         network: as for :func:`make`.
-        allow_path: as for :func:`make`, where tasks are named.
+        allow_path: as for :func:`make`, if ``tasks`` is a name or a path.
         pass_env: likewise.
-        tokens: ``vllm`` or ``sglang``: the server of ``OPENAI_BASE_URL`` is asked for token ids and
-            log-probabilities, which ``record.model_calls`` has; for an agent that is named and a
-            program.
-        provider: where sandboxes come from; by default that of the process, which stays warm for
+        tokens: ``vllm`` or ``sglang``: ask the server of ``OPENAI_BASE_URL`` for token ids and
+            log-probabilities, which ``record.model_calls`` then has; only for an agent that is
+            given by name and is a program.
+        provider: the provider of sandboxes; by default that of the process, which stays warm for
             the next stream.
-        cluster: the nodes that episodes run on: an address as ``--intercode-cluster`` takes it, for
-            the connection of this process, or a :class:`Cluster`. The agent has to be named.
-        raise_infrastructure_errors: raise what broke and is neither the agent's nor the task's
-            fault, instead of returning its record.
+        cluster: the nodes that episodes run on: an address as for ``--intercode-cluster``, for
+            the connection of this process, or a :class:`Cluster`. The agent must be given by name.
+        raise_infrastructure_errors: whether to raise an error that is neither the agent's nor the
+            task's fault, instead of returning its record.
 
     Returns:
-        An iterator, also for ``async for``. Leaving its ``with`` (or ``async with``) cancels what
-        runs. ``record.item`` is the number of the episode in the stream, from 0.
+        An iterator, also for ``async for``. Leaving its ``with`` (or ``async with``) cancels
+        running episodes. ``record.item`` is the number of the episode in the stream, from 0.
 
     Raises:
         ConfigurationError: there is no such suite, dataset, profile or agent, a number is wrong, or
@@ -216,12 +218,12 @@ def run_rollouts(
 def _check_for_cluster(
     agent: object, provider: object, cluster: object, checks: ArgumentChecks
 ) -> None:
-    """Refuse what the nodes of a cluster cannot have, and what is not a cluster.
+    """Check the arguments of a stream on a cluster.
 
     Raises:
-        ConfigurationError: the agent is an object, or there is a provider.
+        ConfigurationError: the agent is an object, there is a provider, or it is not a cluster.
     """
-    # Training on one machine does not need the modules of the cluster.
+    # Imported here, because training on one machine does not need the modules of the cluster.
     from pytest_intercode.rollouts.cluster.connection import Cluster, check_agent
 
     source = checks.request
@@ -242,10 +244,10 @@ def _services(
     source: str,
     resources: contextlib.ExitStack,
 ) -> Services:
-    """Return what rollouts of this process work with; what is made for it is closed with a stack.
+    """Return the services of rollouts of this process; a stack closes what is created for them.
 
     Raises:
-        ConfigurationError: the agent needs a provider of its own, and there is another one.
+        ConfigurationError: the agent needs its own provider, but another one was given.
     """
     installed = factory.readonly or factory.scratch
     if installed and not on_nodes:
@@ -282,7 +284,7 @@ def _session(
     concurrency: int | None,
     source: str,
 ) -> Callable[[Observer], ClusterExecutor]:
-    """Return what opens the session of a stream, given its observer."""
+    """Return a function that opens the session of a stream, given its observer."""
     from pytest_intercode.rollouts.cluster.connection import NodeAgent, shared_cluster
 
     connected = shared_cluster(cluster) if isinstance(cluster, str) else cluster
@@ -294,7 +296,7 @@ def _session(
 def _checker(
     profile: Profile, concurrency: int, *, on_nodes: bool, source: str
 ) -> Callable[[Task], None]:
-    """Return what raises for a task that cannot be run as it was asked for."""
+    """Return a function that raises for a task that cannot be run with these settings."""
 
     def check(task: Task) -> None:
         environment = environment_class(task.env, profile)
@@ -313,10 +315,10 @@ def _checker(
 
 
 class RolloutStream:
-    """Episode records as they end; see :func:`run_rollouts`.
+    """A stream of the records of episodes as these end; see :func:`run_rollouts`.
 
-    One that is not used in a ``with`` is closed when it is exhausted, when it raises, and when
-    nothing refers to it any more.
+    A stream that is not used in a ``with`` is closed when it is exhausted, when it raises, and when
+    it is garbage-collected.
     """
 
     def __init__(self, playback: Playback, tokens: TokenServer | None = None) -> None:
@@ -332,10 +334,10 @@ class RolloutStream:
 
         Raises:
             StopIteration: there are no more tasks, or the stream was closed.
-            EngineUnavailable: there is no engine for sandboxes, so that no episode can be run.
-            InfrastructureError: an episode failed by it, and that is to be raised.
+            EngineUnavailable: there is no engine for sandboxes, so no episode can be run.
+            InfrastructureError: an episode failed with it, with ``raise_infrastructure_errors``.
             ConfigurationError: the agent or a task cannot be used.
-            SandboxError: the stream is of the process that this one was forked from.
+            SandboxError: the stream belongs to the process that this one was forked from.
         """
         try:
             record = self._playback.take()
@@ -352,7 +354,7 @@ class RolloutStream:
         return self
 
     async def __anext__(self) -> EpisodeRecord:
-        """Wait for a record; cancelling that loses none. Raises as :meth:`__next__`."""
+        """Wait for a record; cancelling this does not lose one. Raises like :meth:`__next__`."""
         try:
             record = await self._playback.take_async()
         except Exception:
@@ -365,7 +367,7 @@ class RolloutStream:
         return record
 
     def _warn(self, record: EpisodeRecord) -> None:
-        """Warn of the first episode that lacks the tokens which were asked for."""
+        """Warn about the first episode without the tokens that were asked for."""
         if not (self._expects_tokens and record.graded):
             return
         if missing := describe_missing(record.model_calls):
@@ -374,14 +376,14 @@ class RolloutStream:
             warnings.warn(message, MissingTokensWarning, stacklevel=3)
 
     def set_parameters(self, parameters: Mapping[str, object], version: int | None = None) -> int:
-        """Have episodes that begin from now on use other parameters; see :func:`run_rollouts`.
+        """Set the parameters of episodes that begin from now on; see :func:`run_rollouts`.
 
         Args:
-            parameters: those with new values, all of them.
-            version: the caller's number of them; by default one more than before.
+            parameters: all parameters, with their new values.
+            version: the caller's version number of them; by default one more than before.
 
         Returns:
-            Their version, which the records of these episodes have.
+            The version, which is in the records of these episodes.
 
         Raises:
             ConfigurationError: they have other names than before, a value is neither JSON nor a
@@ -390,7 +392,7 @@ class RolloutStream:
         return self._playback.parameters.set(parameters, version)
 
     def close(self) -> None:
-        """Cancel what runs, and wait until its sandboxes are closed; may be called twice."""
+        """Cancel running episodes, and wait until sandboxes are closed; may be called twice."""
         self._playback.close()
 
     async def aclose(self) -> None:
@@ -413,10 +415,10 @@ class RolloutStream:
 
 
 def _abandon(playback: Playback) -> None:
-    """Close a stream that was forgotten; it may be found so on any thread, under any lock."""
+    """Close a garbage-collected stream; this may be called on any thread, under any lock."""
     if not playback.records.closed:
         thread = threading.Thread(target=playback.close, name=f"{OUR_THREADS}closing", daemon=True)
-        with contextlib.suppress(RuntimeError):  # the process ends, and its sandboxes with it
+        with contextlib.suppress(RuntimeError):  # the process is ending, and its sandboxes with it
             thread.start()
 
 
@@ -425,7 +427,7 @@ def _is_name(tasks: object) -> TypeGuard[str | os.PathLike[str]]:
 
 
 def _listed(tasks: Any, data: str | None, source: str, permissions: Permissions) -> Iterable[Task]:
-    """Return the tasks that can be run; all at once, where they are given at once."""
+    """Return the tasks that can be run; as a list unless they are given as an iterator."""
     if _is_name(tasks):
         return runnable(tasks_called(os.fspath(tasks), data, source, permissions), permissions)
     if not isinstance(tasks, Iterable):
@@ -446,10 +448,10 @@ def _checked(task: object, source: str) -> Task:
 
 
 def _check_tokens(tokens: object, agent: object, on_nodes: bool, source: str) -> None:
-    """Refuse to ask for tokens where there are none.
+    """Check that tokens can be asked for.
 
     Raises:
-        ConfigurationError: no such server is known, the agent is an object, or nodes play it.
+        ConfigurationError: the server is unknown, the agent is an object, or nodes play it.
     """
     if tokens is None:
         return
@@ -473,7 +475,7 @@ def _load(
     tokens: TokenServer | None,
     source: str,
 ) -> AgentFactory:
-    """Load the agent; messages name what a program passes, and no option of pytest's."""
+    """Load the agent; messages name the arguments of a program instead of pytest's options."""
     if not isinstance(agent, str):
         if arguments:
             raise ConfigurationError(f"{source}: agent_arguments are for an agent that is named")

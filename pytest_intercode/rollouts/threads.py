@@ -1,4 +1,4 @@
-"""The executor of threads: a few rollouts at a time, each on a thread of its own.
+"""The threads executor: a few rollouts at a time, each on its own thread.
 
 It begins rollouts in the order in which they are submitted, and asks its owner for more when a
 thread is free, so that the owner can decide as late as possible.
@@ -28,14 +28,14 @@ class Scheduler:
 
     Args:
         threads: how many jobs run at a time; a thread is started when there is a job for it.
-        next_job: returns what is to be begun next, or None while there is nothing. It is called
-            with :attr:`lock` held, and the job without. A job raises nothing.
-        name: what the threads' names begin with.
+        next_job: returns the next job, or None while there is none. It is called with :attr:`lock`
+            held, and the job without. A job must not raise.
+        name: the prefix of the threads' names.
         interval: seconds after which a thread without a job asks again without being woken;
             None for never.
 
     Attributes:
-        lock: guards what ``next_job`` looks at.
+        lock: guards the state that ``next_job`` uses.
     """
 
     def __init__(
@@ -57,33 +57,33 @@ class Scheduler:
         self._stopped = False
 
     def wake(self) -> None:
-        """Look for something to begin."""
+        """Check whether a job can begin."""
         with self.lock:
             self._changed.notify_all()
             if not self._idle:
                 self._add_thread()
 
     def stop(self) -> None:
-        """Begin nothing more; what runs goes on."""
+        """Begin no more jobs; running ones go on."""
         with self.lock:
             self._stopped = True
             self._changed.notify_all()
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait, with :attr:`lock` held, until a condition holds or all is over."""
+        """Wait, with :attr:`lock` held, until a condition holds or this was stopped."""
         while not (self._stopped or condition()):
-            # Not until it is notified: nobody says so when a budget is used up, or pytest is to
-            # stop.
+            # With a timeout: there is no notification when a budget is used up, or when pytest is
+            # to stop.
             self._changed.wait(0.1)
 
     def join(self, timeout: float) -> bool:
-        """Wait for what runs, after :meth:`stop`.
+        """Wait for running jobs, after :meth:`stop`.
 
         Args:
             timeout: seconds to wait, for all of them together.
 
         Returns:
-            Whether all of it has ended.
+            Whether all of them have ended.
         """
         deadline = time.monotonic() + timeout
         for thread in list(self._threads):
@@ -91,13 +91,13 @@ class Scheduler:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _add_thread(self) -> None:
-        """Start a thread if there may be one more, with the lock held."""
+        """Start a thread if another one is allowed, with the lock held."""
         if not self._stopped and len(self._threads) < self._max_threads:
             name = f"{self._name}-{len(self._threads) + 1}"
             thread = threading.Thread(target=self._work, name=name, daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # the system has no more; with fewer it only takes longer
+            except RuntimeError:  # too many threads in the system; with fewer it only takes longer
                 if not self._threads:
                     raise
                 return
@@ -108,7 +108,7 @@ class Scheduler:
             with self.lock:
                 job = self._wait_for_job()
                 if job is not None and not self._idle:
-                    self._add_thread()  # there may be another one
+                    self._add_thread()  # there may be another job
             if job is None:
                 return
             job()
@@ -130,15 +130,15 @@ class ThreadsExecutor(Scheduler):
     """Runs rollouts on a few threads.
 
     Args:
-        services: what rollouts work with.
-        observer: what is notified of them.
-        concurrency: how many run at a time.
-        refill: called, with :attr:`lock` held, when a thread is free and nothing is submitted; it
-            may submit something.
-        interval: seconds after which a free thread asks again by itself; None for never.
+        services: the services that rollouts use.
+        observer: is notified of rollouts.
+        concurrency: how many rollouts run at a time.
+        refill: called, with :attr:`lock` held, when a thread is free and no rollout is submitted;
+            it may submit one.
+        interval: seconds after which a free thread asks again without being woken; None for never.
 
     Attributes:
-        lock: guards what ``refill`` looks at.
+        lock: guards the state that ``refill`` uses.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class ThreadsExecutor(Scheduler):
         super().__init__(concurrency, self._next, name=f"{OUR_THREADS}rollout", interval=interval)
 
     def submit(self, spec: RolloutSpec) -> Handle:
-        """Take a rollout; it begins when a thread is free."""
+        """Accept a rollout; it begins when a thread is free."""
         handle = Handle(spec, self, Rollout(spec, self._services))
         with self.lock:
             self._submitted.append(handle)
@@ -165,13 +165,13 @@ class ThreadsExecutor(Scheduler):
         return handle
 
     def wait(self, handle: Handle, future: Future[Result]) -> Result:
-        """Wait for a phase; sandboxes are waited for only where the record was asked for."""
+        """Wait for a phase; wait for the end of sandboxes only if the record was asked for."""
         if future is handle.closed and (handle.cancelled or not handle.asked):
             return None  # type: ignore[return-value]  # as the future's own
         return self._observer.wait(handle, future)
 
     def cancel(self, handle: Handle, reason: str) -> None:
-        """End a rollout, ungraded."""
+        """End a rollout without grading it."""
         assert handle.rollout is not None
         handle.rollout.cancel(reason)
 
@@ -184,7 +184,7 @@ class ThreadsExecutor(Scheduler):
         return lambda: self._run(handle)
 
     def _run(self, handle: Handle) -> None:
-        """Run a rollout on the present thread; raises nothing."""
+        """Run a rollout on the current thread; does not raise."""
         rollout, observer = handle.rollout, self._observer
         assert rollout is not None
         with observer.surrounding(handle):

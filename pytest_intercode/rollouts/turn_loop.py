@@ -1,7 +1,7 @@
 """The turn loop: one agent on one task in one environment, within its budgets, to a record.
 
-The agent runs on a thread of its own, so that one that never answers can be left behind; the
-calling thread waits, so that Ctrl-C reaches it. Nothing here imports pytest or knows a backend.
+The agent runs on its own thread, so that an agent that never answers can be left behind; the
+calling thread waits, so that Ctrl-C reaches it. Nothing here imports pytest or a backend.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from pytest_intercode.rollouts.records import played_record
 __all__ = ["Cancellation", "run_episode"]
 
 _ACTION_STOP_TIMEOUT = 10.0  # seconds for an action to be stopped
-_AGENT_EXIT_TIMEOUT = 1.0  # seconds to end by itself, and again after it was interrupted
+_AGENT_EXIT_TIMEOUT = 1.0  # seconds for the agent to end, and again after an interrupt
 _TRACEBACK_LINES = 12
 _MAX_REASON = 300  # characters of an exception
 
 
 class Cancellation:
-    """Ends a rollout from another thread, ungraded, as its result is not wanted any more.
+    """Ends a rollout from another thread without grading it, as its result is not needed any more.
 
     Attributes:
-        reason: why the rollout was cancelled; empty while it was not.
+        reason: why the rollout was cancelled; empty if it was not.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Cancellation:
         self._targets: list[Callable[[str], None]] = []
 
     def cancel(self, reason: str) -> None:
-        """End what runs now, and whatever is begun from now on; the first reason stays."""
+        """Cancel the running phase, and all later ones; the first reason is kept."""
         with self._lock:
             self.reason = self.reason or reason
             targets = list(self._targets)
@@ -57,7 +57,7 @@ class Cancellation:
             cancel(self.reason)
 
     def check(self) -> None:
-        """Go on only while the rollout is wanted.
+        """Raise if the rollout was cancelled.
 
         Raises:
             RolloutCancelled: it was cancelled.
@@ -67,13 +67,13 @@ class Cancellation:
 
     @contextlib.contextmanager
     def reaching(self, cancel: Callable[[str], None]) -> Iterator[None]:
-        """Have something cancelled, too, for as long as it goes on.
+        """Call a function if the rollout is cancelled in this context.
 
         Args:
-            cancel: ends it, given the reason; quick, and callable from any thread.
+            cancel: called with the reason; it must be fast, and callable from any thread.
 
         Raises:
-            RolloutCancelled: it is not to begin, or was cancelled meanwhile.
+            RolloutCancelled: the rollout was cancelled before or in this context.
         """
         with self._lock:
             self.check()
@@ -81,7 +81,7 @@ class Cancellation:
         try:
             yield
         except (InfrastructureError, TaskError) as error:
-            if self.reason:  # what was ended under its hands is not a fault
+            if self.reason:  # an error because of the cancellation is not a fault
                 raise RolloutCancelled(self.reason) from error
             raise
         finally:
@@ -103,29 +103,29 @@ def run_episode(
     opened: Callable[[Ledger], object] = lambda _: None,
     earlier: Ledger | None = None,
 ) -> EpisodeRecord:
-    """Let an agent act in an environment that was just reset, and grade what it leaves.
+    """Let an agent act in an environment that was just reset, and grade the end state.
 
     Args:
         agent: the agent.
         environment: an environment after :meth:`Environment.reset`.
         first: the observation that the reset returned.
         timeout: seconds that the agent has for the whole episode; None for no limit.
-        budget: tokens and money that it has, as far as it reports them.
-        run_budget: what the whole run has left, if that is limited.
-        cancellation: what ends it from another thread.
-        shared_loop: the event loop of async agents; None for one of the episode's own.
-        opened: is given the episode's ledger, to look at while it runs.
-        earlier: the ledger of an attempt that broke; what was used up in it is taken from
+        budget: its limits of tokens and money, as far as it reports them.
+        run_budget: the budget of the whole run, if there is one.
+        cancellation: ends the episode from another thread.
+        shared_loop: the event loop of async agents; None for a separate one in this episode.
+        opened: called with the episode's ledger, for access to it while the episode runs.
+        earlier: the ledger of an earlier attempt whose sandbox broke; its usage counts against
             ``budget``, and is in the record.
 
     Returns:
         The record, whatever the agent did.
 
     Raises:
-        TaskError: nothing can be graded, as gold does not work.
-        InfrastructureError: the sandbox broke; nothing can be said of the agent.
+        TaskError: nothing can be graded, because gold does not work.
+        InfrastructureError: the sandbox broke, so the result says nothing about the agent.
         QuitRun: the user, who is the agent, wants to end the run.
-        RolloutCancelled: it was cancelled, and is not graded.
+        RolloutCancelled: the episode was cancelled, and is not graded.
     """
     cancellation = cancellation or Cancellation()
     run_budget = run_budget or RunBudget(RunLimits())
@@ -136,19 +136,19 @@ def run_episode(
     with contextlib.ExitStack() as stack:
         if shared_loop is None:
             shared_loop = stack.enter_context(contextlib.closing(SharedLoop()))
-        stack.callback(ledger.close)  # also of an attempt that breaks, whose sums are carried on
+        stack.callback(ledger.close)  # also if the attempt breaks, as the next one uses its sums
         run = AgentRun(agent, environment, first, ledger, run_budget, shared_loop)
         began = time.monotonic()
         timed_out = _watch(run, ledger, cancellation, run_seconds if run_ends_first else timeout)
         delay = run.delay() if timed_out else ""
         if timed_out:
             run.stop("timed out")
-            stack.callback(run.interrupt, 0)  # also where there is no record
+            stack.callback(run.interrupt, 0)  # also if there is no record
             deadline = time.monotonic() + _ACTION_STOP_TIMEOUT
             while run.in_environment and time.monotonic() < deadline and not run.done.wait(0.02):
-                pass  # the action that runs is being stopped
+                pass  # the running action is being stopped
         seconds = time.monotonic() - began
-        # First: what an agent raises when its sandbox breaks is not its own failure.
+        # Check this first: an error that an agent raises because its sandbox broke is not its own.
         if run.sandbox_fault is not None:
             raise run.sandbox_fault
         if isinstance(run.failure, (InfrastructureError, TaskError, QuitRun)):
@@ -191,12 +191,12 @@ def run_episode(
 def _watch(
     run: AgentRun, ledger: Ledger, cancellation: Cancellation, timeout: float | None
 ) -> bool:
-    """Start the agent's thread, and wait for its end; return whether its time was up before.
+    """Start the agent's thread, and wait for its end; return whether it timed out.
 
     Args:
-        run: the agent at work.
-        ledger: where it and what it calls report to.
-        cancellation: what ends it from another thread.
+        run: the agent to run.
+        ledger: the ledger to which it and the code that it calls report.
+        cancellation: ends it from another thread.
         timeout: seconds; None for no limit.
     """
     task = run.environment.task
@@ -209,7 +209,7 @@ def _watch(
     with cancellation.reaching(run.cancel):
         try:
             thread.start()
-            # Longer than 292 years (49 days on Windows) a lock cannot be waited for.
+            # A lock cannot be waited for longer than 292 years (49 days on Windows).
             longest = threading.TIMEOUT_MAX
             return not run.done.wait(None if timeout is None else min(timeout, longest))
         except BaseException:
@@ -220,25 +220,25 @@ def _watch(
 def _judge(
     graded: Reward, environment: Environment, failure: BaseException | None, timed_out: bool
 ) -> tuple[Outcome, str, str]:
-    """Name the outcome, and say why in a few words and at length."""
+    """Return the outcome, its reason in a few words, and a detailed one."""
     if failure is not None:
         if isinstance(failure, AgentError):
             return "agent-error", " ".join(_text_of(failure).splitlines()), ""
         name, text = type(failure).__name__, _text_of(failure)
         reason = first_words(f"{name}: {text}" if text.strip() else name, _MAX_REASON)
         return "agent-error", reason, _short_traceback(failure)
-    # First: who solves it with the last turn, or as the time is up, has solved it.
+    # Check this first: an agent that solves it with its last turn or at its timeout has solved it.
     if graded.value >= 1.0:
         return "solved", "", ""
     if environment.over == "budget":
         return "out-of-budget", graded.reason, ""
-    if timed_out and environment.over != "submitted":  # one that only lingers has had its say
+    if timed_out and environment.over != "submitted":  # it may have submitted, but not ended
         return "timed-out", graded.reason, ""
     return "failed", graded.reason, ""
 
 
 def _text_of(failure: BaseException) -> str:
-    """Return the text of an exception; its class may be the agent's, and its text fail."""
+    """Return the text of an exception, whose class may be the agent's and fail to give one."""
     try:
         return str(failure)
     except (Exception, SystemExit, GeneratorExit):
@@ -246,7 +246,7 @@ def _text_of(failure: BaseException) -> str:
 
 
 def _short_traceback(failure: BaseException) -> str:
-    """Return the agent's own frames; ours only say how it was called."""
+    """Return a traceback with the agent's own frames; ours only show how it was called."""
     frames = traceback.extract_tb(failure.__traceback__)
     agent_frames = [f for f in frames if not f.filename.startswith(_OWN_FOLDER)] or frames
     lines = traceback.format_list(agent_frames)[-_TRACEBACK_LINES:]

@@ -1,8 +1,8 @@
-"""The run's budget on a cluster: every turn is asked for, and one actor next to the driver counts.
+"""The run's budget on a cluster: nodes ask for every turn, and one actor next to the driver counts.
 
-A turn is counted before it is run, so what a lost node had begun stays used up, and nothing is
-shared out that would have to be taken back. It costs a round trip a turn, and none where turns,
-tokens and money have no limit.
+A turn is counted before it is run, so the turns that a lost node had begun stay used up, and no
+share of the budget has to be taken back from a node. This costs one round trip per turn, and none
+if turns, tokens and money have no limit.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from pytest_intercode.rollouts.cluster.messages import decode, encode, whole
 
 __all__ = ["BudgetActor", "RemoteBudget", "budget_message"]
 
-_RESTART_TIMEOUT = 30.0  # seconds in which an actor that has ended is there again
+_RESTART_TIMEOUT = 30.0  # seconds in which an actor that has ended is restarted
 _RETRY_INTERVAL = 0.2  # seconds
 
 
 def budget_message(budget: RunBudget, path: Path) -> bytes:
-    """Return what a :class:`BudgetActor` is made of: a budget that is shared by a file."""
+    """Return the argument of :class:`BudgetActor` for a budget that is shared by a file."""
     limits = asdict(budget.limits)
     return encode({"limits": limits, "began": budget.began, "path": str(path)})
 
 
 class BudgetActor:
-    """Counts what nodes use up. It shares the driver's budget by a file, as xdist's workers do.
+    """Counts the usage of nodes. It shares the driver's budget by a file, as xdist's workers do.
 
-    Ray makes an actor of it, on the driver's machine, and starts it again should it end. What is
-    not an amount raises, in the node that asks.
+    Ray runs it as an actor on the driver's machine, and restarts it if it ends. An argument that is
+    not an amount raises an exception in the node that asks.
 
     Args:
         data: what :func:`budget_message` returned.
@@ -48,20 +48,20 @@ class BudgetActor:
         self._open_turns: Counter[str] = Counter()  # by node
 
     def begin_turn(self, node: str) -> bytes:
-        """Take a turn; return why there is none, and what is used up by now."""
+        """Take a turn; return why it is refused, if it is, and which budget is used up by now."""
         refused = self._budget.begin_turn()
         self._open_turns[node] += not refused
         return self._answer(refused)
 
     def end_turn(self, node: str, taken: bool) -> None:
-        """Take note of what became of a turn, of those that a node has begun."""
-        if not self._open_turns[node]:  # it would gain one
+        """End a turn that a node has begun; it is given back if it was not taken."""
+        if not self._open_turns[node]:  # the node would gain a turn
             raise ValueError("a turn that was not begun")
         self._open_turns[node] -= 1
         self._budget.end_turn(taken)
 
     def charge(self, turns: int, tokens: int, cost: float) -> bytes:
-        """Count what was used up; answer as :meth:`begin_turn` does."""
+        """Count usage; answer as :meth:`begin_turn` does."""
         if not 0 <= cost < math.inf:
             raise ValueError(f"a cost of {cost}")
         return self._answer(self._budget.add(Amounts(whole(turns), whole(tokens), float(cost))))
@@ -71,14 +71,14 @@ class BudgetActor:
 
 
 class RemoteBudget(RunBudget):
-    """What rollouts on a node ask.
+    """The budget that rollouts on a node use.
 
     Args:
-        seconds: what is left of the run's time; None for no limit.
-        call: calls a method of the actor, and returns what returns its answer, or raises where
-            there is none; None where neither turns nor tokens nor cost are limited.
-        node: names this process to the actor.
-        note_turns: called with how many turns the rollout of the present thread has taken.
+        seconds: the remaining seconds of the run; None for no limit.
+        call: calls a method of the actor, and returns a function that returns its answer or raises
+            if there is none; None if neither turns nor tokens nor cost are limited.
+        node: identifies this process to the actor.
+        note_turns: called with the number of turns that the current thread's rollout has taken.
     """
 
     def __init__(
@@ -92,21 +92,21 @@ class RemoteBudget(RunBudget):
         self._call = call
         self._node = node
         self._note_turns = note_turns
-        self._exhausted = ""  # as far as is known here
+        self._exhausted = ""  # as far as it is known here
 
     def begin_turn(self) -> str:
         """Ask for a turn."""
         return self.used_up(NOTHING) or self._ask("begin_turn", self._node)
 
     def end_turn(self, taken: bool) -> None:
-        """Report what became of a turn."""
+        """Report the end of a turn, and whether it was taken."""
         if taken:
             self._note_turns(1)
         if self._call is not None:
-            self._call("end_turn", self._node, taken)  # nobody waits for the end of it
+            self._call("end_turn", self._node, taken)  # without waiting for the answer
 
     def charge(self, usage: Usage = UNSPENT, turns: int = 0) -> str:
-        """Have counted what was used up; return what is exhausted, as far as is known."""
+        """Report usage; return which budget is used up, as far as it is known here."""
         if turns:
             self._note_turns(turns)
         exhausted = self.used_up(NOTHING)  # the time
@@ -115,7 +115,7 @@ class RemoteBudget(RunBudget):
         return exhausted or self._exhausted
 
     def _ask(self, method: str, *arguments: object) -> str:
-        """Return why something is refused, or nothing."""
+        """Call a method of the actor; return why it refuses, or the empty string."""
         if self._call is None:
             return ""
         limit = time.monotonic() + _RESTART_TIMEOUT
@@ -123,7 +123,7 @@ class RemoteBudget(RunBudget):
             try:
                 answer = decode(self._call(method, *arguments)())
                 break
-            except Exception:  # whatever Ray raises, also while the actor is started again
+            except Exception:  # whatever Ray raises, for example while the actor is restarted
                 if time.monotonic() > limit:
                     return "the driver, which counts what the run uses up, does not answer"
                 time.sleep(_RETRY_INTERVAL)

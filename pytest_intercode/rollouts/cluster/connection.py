@@ -37,7 +37,7 @@ __all__ = [
     "shared_cluster",
 ]
 
-# What messages of the cluster say to users of pytest, and what it is called in Python.
+# The names of options in the cluster's messages for pytest, and their equivalents in Python.
 _IN_PYTHON = (
     ("give --intercode-cluster-insecure", "give Cluster(insecure=True)"),
     ("say which with --intercode-sandbox", "say which with Cluster(sandbox=)"),
@@ -50,14 +50,14 @@ _IN_PYTHON = (
 
 @dataclass(frozen=True)
 class NodeAgent:
-    """What nodes make agents of.
+    """The settings from which nodes create agents.
 
     Attributes:
         name: the agent as the user named it.
-        arguments: what it is made with, as pairs.
-        parameters: names of what else it is made with.
-        folder: where relative paths and modules are looked for.
-        network: sandboxes reach all of the network.
+        arguments: its arguments, as pairs.
+        parameters: the names of its further parameters.
+        folder: the folder in which relative paths and modules are searched.
+        network: whether sandboxes can reach the whole network.
     """
 
     name: str
@@ -76,18 +76,18 @@ class Cluster:
     Args:
         address: ``auto`` for the cluster of ``RAY_ADDRESS`` or of this machine, ``HOST:PORT``, or
             ``local:N`` for one of N nodes that is started here.
-        sandbox: the backend on nodes: ``docker``, ``bubblewrap``, or ``auto`` where all have one.
-        rootfs: what bubblewrap uses there in place of images.
+        sandbox: the backend on nodes: ``docker``, ``bubblewrap``, or ``auto`` if all have the same.
+        rootfs: the root file system that bubblewrap uses there in place of images.
         base_images: replacements of base images, by name.
-        runtime: what Docker starts sandboxes with there.
-        variables: names of environment variables of this process that nodes are to have.
+        runtime: the runtime with which Docker starts sandboxes there.
+        variables: names of environment variables of this process that are passed to nodes.
         wait: seconds that a stream waits while no node takes work.
-        insecure: use a cluster that asks nobody for a token.
-        progress: called with one line for each slow step on a node, and for each that gets no more
-            work.
+        insecure: whether to use a cluster that does not require a token.
+        progress: called with one line for each slow step on a node, and for each node that gets no
+            more work.
 
     Raises:
-        ConfigurationError: there is no such variable, or ``wait`` is not a number of seconds.
+        ConfigurationError: a variable does not exist, or ``wait`` is not a number of seconds.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Cluster:
 
     @property
     def counts(self) -> Mapping[str, NodeCounts]:
-        """What happened on the nodes since they were connected, by their names."""
+        """The counts of each node since it was connected, by the nodes' names."""
         connection = self._connection
         return dict(connection.counts) if connection is not None else {}
 
@@ -136,17 +136,17 @@ class Cluster:
     def open(
         self, agent: NodeAgent, concurrency: int | None, observer: Observer, source: str
     ) -> ClusterExecutor:
-        """Return an executor, for one stream; the first one connects.
+        """Return an executor for one stream; the first stream connects.
 
         Args:
-            agent: what nodes make agents of.
+            agent: the settings from which nodes create agents.
             concurrency: how many rollouts run at a time; None for as many as nodes have CPUs.
-            observer: what is notified of them.
-            source: what the user called, for messages.
+            observer: the observer of the rollouts.
+            source: the function that the user called, for messages.
 
         Raises:
             ConfigurationError: nodes cannot make the agent, or the cluster cannot be used.
-            SandboxError: the connection is of the process that this one was forked from.
+            SandboxError: the connection belongs to the process that this one was forked from.
         """
         self._process.check()
         with self._lock:
@@ -166,8 +166,8 @@ class Cluster:
                 except ConfigurationError as error:
                     raise ConfigurationError(f"{source}: {_in_python(error)}") from None
                 self._agent = agent
-                atexit.register(self.close)  # before Ray's own end, as it was imported earlier
-            provider = SandboxProvider(self._sandbox)  # it starts nothing
+                atexit.register(self.close)  # runs before Ray's own handler, registered at import
+            provider = SandboxProvider(self._sandbox)  # this does not start anything
             return ClusterExecutor(
                 connection, observer, lambda spec: default_environment(spec, provider), concurrency
             )
@@ -190,7 +190,7 @@ class Cluster:
         """Connect this process to the nodes, and return them.
 
         Raises:
-            ConfigurationError: there are no such nodes, or they cannot be used.
+            ConfigurationError: there is no such cluster, or it cannot be used.
         """
         try:
             address = parse_address(str(self.address))
@@ -202,13 +202,13 @@ class Cluster:
         return RayNodes(address, insecure=self._insecure)
 
     def _report(self, line: str) -> None:
-        with contextlib.suppress(Exception):  # it is the user's own
+        with contextlib.suppress(Exception):  # this is the user's code
             self._progress(line)
 
     def close(self) -> None:
-        """End what runs, and leave the cluster; may be called twice, and it may be used again.
+        """End all rollouts and disconnect; may be called twice, and the cluster can be used again.
 
-        A stream that is open on it raises.
+        A stream that is still open on it raises.
         """
         if not self._process.is_this:
             return
@@ -226,15 +226,16 @@ class Cluster:
         self.close()
 
 
-# By process id: a forked child must not use its parent's.
+# By process id: a forked child must not use its parent's connection.
 _shared: dict[int, Cluster] = {}
 _sharing = threading.Lock()
 
 
 def shared_cluster(address: str) -> Cluster:
-    """Return the cluster of this process at an address; it is left when the process ends.
+    """Return this process's cluster at an address; it is disconnected when the process ends.
 
-    A process can be connected to one at a time: the one before is left, unless it is in use.
+    A process can be connected to one cluster at a time: the previous one is closed unless it is in
+    use.
     """
     with _sharing:
         cluster = _shared.get(os.getpid())
@@ -246,7 +247,7 @@ def shared_cluster(address: str) -> Cluster:
 
 
 def check_agent(agent: object, source: str) -> str:
-    """Return the name of an agent that nodes can make.
+    """Check that nodes can make an agent, and return its name.
 
     Raises:
         ConfigurationError: they cannot.

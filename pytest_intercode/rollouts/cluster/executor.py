@@ -1,7 +1,7 @@
-"""The cluster executor: each rollout is a coroutine of one event loop, on a thread of its own.
+"""The cluster executor: each rollout is a coroutine on one event loop, which has its own thread.
 
-So one driver may have tens of thousands of rollouts running. Whoever asks waits for futures. One
-:class:`Connection` to the nodes serves any number of executors: one of pytest, or one a stream.
+So one driver can have tens of thousands of rollouts running. Callers wait for futures. One
+:class:`Connection` to the nodes serves any number of executors: one for pytest, or one per stream.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from pytest_intercode.rollouts.spec import RolloutSpec
 __all__ = ["ClusterExecutor", "Connection"]
 
 Result = TypeVar("Result")
-_INTERVAL = 0.2  # seconds between two looks at the nodes
-_FIND_INTERVAL = 2.0  # seconds between two looks for nodes that have joined
+_INTERVAL = 0.2  # seconds between two checks of the nodes
+_FIND_INTERVAL = 2.0  # seconds between two searches for nodes that have joined
 
 
 class Connection:
@@ -43,18 +43,18 @@ class Connection:
 
     Args:
         machines: the nodes.
-        settings: what their processes are to know first.
+        settings: the settings that are sent to their processes first.
         files: the files that nodes may ask for.
-        run_budget: what is left for the whole run, nodes and this process together.
-        report: takes lines for the user, on the connection's thread.
-        advice: what a message ends with that nothing will come of what remains.
+        run_budget: the budget of the whole run, nodes and this process together.
+        report: called with lines for the user, on the connection's thread.
+        advice: the end of the message that no node takes work.
         timeout: seconds that a run waits when no node takes work.
 
     Attributes:
         backend: the backend of the sandboxes of all nodes.
-        counts: what happened on the nodes, by their names.
-        executors: those that use it.
-        given_up: why nothing will come of what is submitted; None while something may.
+        counts: the counts of the nodes, by their names.
+        executors: the executors that use it.
+        given_up: why no submitted rollout can be run any more; None while rollouts can.
 
     Raises:
         ConfigurationError: a node cannot be used, or nodes differ in their sandboxes.
@@ -106,13 +106,13 @@ class Connection:
     def soon(self, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function on the loop's thread, unless the loop has ended."""
         with contextlib.suppress(RuntimeError):
-            if threading.current_thread() is self._thread:  # it need not be woken
+            if threading.current_thread() is self._thread:  # the loop need not be woken up
                 self._loop.call_soon(function, *arguments)
             else:
                 self._loop.call_soon_threadsafe(function, *arguments)
 
     def spawn(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
-        """Run a coroutine from the loop's thread; what it raises ends everything."""
+        """Run a coroutine; call this on the loop's thread. An error in it ends everything."""
         task = self._loop.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._end_task)
@@ -137,13 +137,13 @@ class Connection:
             self.soon(forget)
 
     def give_up(self, error: BaseException) -> None:
-        """End everything, from any thread, with an error: nothing will come of it."""
+        """End all rollouts of all executors with an error; may be called from any thread."""
         self.given_up = self.given_up or error
         for executor in list(self.executors):
             executor.give_up(self.given_up)
 
     def close(self, timeout: float = 10.0) -> None:
-        """End the nodes' sandboxes and processes; what runs is lost. May be called twice.
+        """End the nodes' sandboxes and processes; running rollouts are lost. May be called twice.
 
         Args:
             timeout: seconds that nodes have for it.
@@ -188,14 +188,14 @@ class Connection:
         return next(iter(names), "")
 
     async def _find(self) -> None:
-        """Now and then, look for nodes that have joined."""
+        """Regularly look for nodes that have joined."""
         while True:
             await asyncio.sleep(_FIND_INTERVAL)
-            with contextlib.suppress(Exception):  # the head may be gone; what runs goes on
+            with contextlib.suppress(Exception):  # the head may be gone; running rollouts go on
                 await self.pool.find()
 
     async def _watch(self) -> None:
-        """Now and then, look for nodes that were left out, and whether any takes work."""
+        """Regularly report nodes that get no more work, and check that any node takes work."""
         reported_names: set[str] = set()
         while True:
             for name, counts in self.counts.items():
@@ -215,17 +215,17 @@ class ClusterExecutor:
 
     Args:
         connection: the nodes.
-        observer: what is notified of rollouts, on the connection's thread, with :attr:`lock` held.
-            What it raises at a record becomes that rollout's failure; what it raises otherwise ends
-            all rollouts, as what ``refill`` raises does.
-        substitute: returns what a handle has as its environment.
-        concurrency: how many rollouts run at a time, on all nodes together; None for as many as
-            the nodes' weights add up to.
-        refill: called, with :attr:`lock` held, when fewer than that are submitted; it may submit
-            something.
+        observer: is notified of rollouts, on the connection's thread, with :attr:`lock` held. An
+            error that it raises for a record becomes that rollout's failure; any other error of
+            it, or of ``refill``, ends all rollouts.
+        substitute: returns the environment that a handle has in place of the node's.
+        concurrency: how many rollouts run at a time, on all nodes together; None for the sum of
+            the nodes' weights.
+        refill: called, with :attr:`lock` held, when fewer rollouts than that are submitted; it may
+            submit more.
 
     Attributes:
-        lock: guards what ``refill`` looks at; take it before any lock that the observer takes.
+        lock: guards the state that ``refill`` uses; take it before any lock of the observer.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class ClusterExecutor:
         self._changed = threading.Condition(self.lock)
         self._jobs: dict[Handle, Job] = {}
         self._stopped = False
-        self._error: BaseException | None = None  # of the owner, or of ours
+        self._error: BaseException | None = None  # the owner's error, or our own
         connection.executors.append(self)
 
     @property
@@ -255,15 +255,15 @@ class ClusterExecutor:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a rollout has no result."""
+        """Whether any rollout does not have a result yet."""
         return bool(self._jobs)
 
     def submit(self, spec: RolloutSpec) -> Handle:
-        """Take a rollout; it begins as soon as a node takes work.
+        """Accept a rollout; it begins as soon as a node takes work.
 
         Raises:
-            EngineUnavailable: nothing would come of it.
-            BaseException: what ended this executor.
+            EngineUnavailable: the nodes can no longer run it.
+            BaseException: the error that ended this executor.
         """
         error = self._error or self.connection.given_up
         if error is not None:
@@ -277,7 +277,7 @@ class ClusterExecutor:
         return handle
 
     def wait(self, handle: Handle, future: Future[Result]) -> Result:
-        """Wait for a phase; what is returned for agent and environment acts nowhere."""
+        """Wait for a phase; the agent and the environment that it returns are substitutes."""
         result: Any = None if future is handle.closed else self._observer.wait(handle, future)
         if future is handle.made_agent:
             result = Agent("step", name=handle.spec.agent)
@@ -286,7 +286,7 @@ class ClusterExecutor:
         return result  # type: ignore[no-any-return]
 
     def cancel(self, handle: Handle, reason: str) -> None:
-        """End a rollout, ungraded; does nothing to one that is over."""
+        """End a rollout without grading it; does nothing if it is over."""
         with self.lock:
             job = self._jobs.get(handle)
             if job is None or handle.over:
@@ -296,7 +296,7 @@ class ClusterExecutor:
         self.connection.soon(self._end, job, reason)
 
     def give_up(self, error: BaseException) -> None:
-        """End all rollouts, from any thread, with an error: nothing will come of them."""
+        """End all rollouts with an error; may be called from any thread."""
         with self.lock:
             self._error = self._error or error
             for job in list(self._jobs.values()):
@@ -306,37 +306,37 @@ class ClusterExecutor:
             self._changed.notify_all()
 
     def put(self, path: Path, digest: str) -> None:
-        """Have nodes get a file with a SHA-256 when a rollout needs it."""
+        """Offer a file, with its SHA-256, to nodes whose rollouts need it."""
         self.connection.files.put(path, digest)
 
     def forget(self, path: Path) -> None:
-        """Let nodes remove it."""
+        """Let nodes remove a file."""
         self.connection.forget_file(path)
 
     def wake(self) -> None:
-        """Look for something to begin."""
+        """Check whether a rollout can be submitted."""
         self.connection.soon(self.fill)
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait, with :attr:`lock` held, until a condition holds or all is over.
+        """Wait, with :attr:`lock` held, until a condition holds or the executor is stopped.
 
         Raises:
-            BaseException: what ended this executor before that.
+            BaseException: the error that ended this executor before that.
         """
         while not (self._stopped or condition()):
             if self._error is not None:
                 raise self._error
-            # As in `Scheduler.wait_for`: not everything that the condition asks is notified.
+            # As in `Scheduler.wait_for`: not every change of the condition is notified.
             self._changed.wait(0.1)
 
     def stop(self) -> None:
-        """Have nothing more submitted; what runs goes on."""
+        """Submit no more rollouts; running ones go on."""
         with self.lock:
             self._stopped = True
             self._changed.notify_all()
 
     def join(self, timeout: float) -> bool:
-        """Wait until nothing runs on any node; return whether that is so."""
+        """Wait until no rollout runs on any node; return whether that is so."""
         with self.lock:
             return self._changed.wait_for(lambda: not self._jobs, timeout)
 
@@ -348,11 +348,11 @@ class ClusterExecutor:
     # -- on the connection's thread
 
     def fill(self) -> None:
-        """Have as much submitted as may run."""
+        """Call ``refill`` until as many rollouts are submitted as may run."""
         with self.lock:
             while not (self._stopped or self._error or self.connection.given_up):
                 count = len(self._jobs)
-                # Without any node, one is submitted all the same: it says in its turn why.
+                # Even without any node, submit one rollout: its failure then reports the reason.
                 if count >= max(1, self.concurrency):
                     break
                 try:
@@ -365,11 +365,11 @@ class ClusterExecutor:
 
     def _begin(self, job: Job) -> None:
         job.task = self.connection.spawn(self._play(job))
-        # Of a task that is cancelled before its first step, not even a ``finally`` is run.
+        # A callback, because a task that is cancelled before its first step runs no ``finally``.
         job.task.add_done_callback(lambda _: self._forget(job))
 
     async def _play(self, job: Job) -> None:
-        """Play a rollout; raises nothing, but for being cancelled."""
+        """Play a rollout; raises only CancelledError."""
         try:
             await self.connection.runner.run(job)
         except asyncio.CancelledError:
@@ -385,8 +385,8 @@ class ClusterExecutor:
         self.fill()
 
     def _fail(self, job: Job, error: BaseException) -> None:
-        """Give a rollout that has no result an error."""
-        with contextlib.suppress(BaseException):  # the error before that is what is reported
+        """End a rollout with an error if it does not have a result."""
+        with contextlib.suppress(BaseException):  # the earlier error is the one that is reported
             job.end(error)
 
     def _end(self, job: Job, reason: str) -> None:

@@ -1,8 +1,8 @@
-"""The files that tasks and agents name, on their way to nodes: by content, once for each node.
+"""Transport of the files of tasks and agents to nodes: by content, once for each node.
 
-On the driver a :class:`FileIndex` knows what is needed, by its SHA-256; a folder travels as a tar
-archive, through Ray's object store. On a node a :class:`FileCache` keeps it in the user's caches.
-Where a node sees the driver's own file at the same path, it reads that.
+On the driver a :class:`FileIndex` finds the needed files by their SHA-256; a folder is sent as a
+tar archive, through Ray's object store. On a node a :class:`FileCache` keeps them in the user's
+caches. If a node has the same file at the driver's path, it reads that one.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _SKIPPED = frozenset(
     )
 )
 _BUNDLED = ("tasks", "dockerfiles")
-_MAX_AGE = 30 * 86400.0  # seconds that a node keeps what nobody asks for
+_MAX_AGE = 30 * 86400.0  # seconds that a node keeps a file after its last use
 
 
 class FileRef(NamedTuple):
-    """Where a path of the driver's is to be had on a node.
+    """A reference by which a node finds the content of one of the driver's paths.
 
     Attributes:
-        digest: the SHA-256 of the file, or of the folder's archive; empty for what the package
-            holds there as here.
-        kind: what it is. The context of a Dockerfile is a folder, in which it has its own name.
-        name: the name of a file, in the package, or of a Dockerfile in its context.
+        digest: the SHA-256 of the file, or of the folder's archive; empty for a file of the
+            package, which the node also has.
+        kind: the kind of content. ``context`` is a Dockerfile's folder, which contains it.
+        name: the name of a file, its path in the package, or a Dockerfile's name in its context.
     """
 
     digest: str
@@ -63,12 +63,12 @@ class FileRef(NamedTuple):
 
 
 def with_paths(value: Value, change: Mapping[Path, Path] | None, paths: set[Path]) -> Value:
-    """Note every path that plain data hold, and put others in their place.
+    """Collect every path in plain data, and replace paths.
 
     Args:
-        value: dataclasses, tuples and paths, as tasks are made of.
-        change: what each path becomes; None to note them only.
-        paths: where they are noted.
+        value: dataclasses, tuples and paths, of which tasks consist.
+        change: the replacement of each path; None to only collect paths.
+        paths: the set to which the paths are added.
     """
     if isinstance(value, Path):
         paths.add(value)
@@ -89,12 +89,12 @@ def with_paths(value: Value, change: Mapping[Path, Path] | None, paths: set[Path
 
 @cache
 def _field_names(cls: type) -> tuple[str, ...]:
-    """Return the names of a dataclass's fields; of another class there are none."""
+    """Return the names of a dataclass's fields; empty for another class."""
     return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else ()
 
 
 def bundled_digest() -> str:
-    """Return the SHA-256 of our own package: its modules, its suites and its Dockerfiles."""
+    """Return the SHA-256 of this package: its modules, its suites and its Dockerfiles."""
     content = hashlib.sha256()
     package = Path(__file__).parents[2]
     for root, pattern in [(package, "*.py"), *((bundled_folder(n), "*") for n in _BUNDLED)]:
@@ -106,7 +106,7 @@ def bundled_digest() -> str:
 
 
 class FileIndex:
-    """What the driver can send, by content; any thread may ask."""
+    """The files that the driver can send, by content; safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -115,10 +115,10 @@ class FileIndex:
         self._bundled = [(name, bundled_folder(name).resolve()) for name in _BUNDLED]
 
     def ref(self, path: Path) -> FileRef | None:
-        """Return where a path is to be had; None for one that is not there.
+        """Return the reference for a path; None if the path does not exist.
 
         Raises:
-            ConfigurationError: it cannot be read, or is too large.
+            ConfigurationError: the path cannot be read, or is too large.
         """
         with self._lock:
             if path not in self._refs:
@@ -126,12 +126,12 @@ class FileIndex:
             return self._refs[path]
 
     def refs(self, paths: Iterable[Path]) -> dict[str, FileRef]:
-        """Return where paths are to be had, but for those that are not there; raises likewise."""
+        """Return the references for paths that exist; raises like :meth:`ref`."""
         refs = {str(path): self.ref(path) for path in sorted(paths)}
         return {path: ref for path, ref in refs.items() if ref is not None}
 
     def agent(self, folder: Path, source: str) -> FileRef:
-        """Return where the folder of an agent is to be had.
+        """Return the reference for the folder of an agent.
 
         Raises:
             ConfigurationError: it is too large, or cannot be read.
@@ -145,13 +145,13 @@ class FileIndex:
         return self._keep(archive, "folder")
 
     def put(self, path: Path, digest: str) -> None:
-        """Take a file whose digest is known, and which does not change any more."""
+        """Add a file whose digest is known, and which does not change any more."""
         with self._lock:
             self._refs[path] = FileRef(digest, "file", path.name)
             self._sources[digest] = path
 
     def forget(self, path: Path) -> str:
-        """Let go of a file; return its digest, or nothing while another path has it too."""
+        """Forget a file; return its digest, or the empty string if another path has it too."""
         with self._lock:
             ref = self._refs.pop(path, None)
             digests = (entry.digest for entry in self._refs.values() if entry is not None)
@@ -161,10 +161,10 @@ class FileIndex:
             return ref.digest
 
     def pieces(self, digest: str) -> Iterator[bytes]:
-        """Yield the content with a digest, piece by piece; nothing for one that is not known.
+        """Yield the content with a digest, piece by piece; nothing for an unknown digest.
 
         Raises:
-            ConfigurationError: it is not what it was when its digest was taken.
+            ConfigurationError: the content has changed since its digest was computed.
         """
         source, content = self._sources.get(digest), hashlib.sha256()
         if source is None:
@@ -176,7 +176,7 @@ class FileIndex:
             while piece := file.read(_CHUNK):
                 content.update(piece)
                 yield piece
-        if content.hexdigest() != digest:  # else it counts against nodes
+        if content.hexdigest() != digest:  # otherwise it would count as a fault of nodes
             raise ConfigurationError(
                 f"{source!s:.500}: it was changed or removed before it was sent to a node; leave "
                 "the files of tasks as they are until the run's end"
@@ -226,10 +226,10 @@ class FileIndex:
 
 
 class FileCache:
-    """What a node was sent; several processes of one machine may share a folder.
+    """The files that a node was sent; several processes of one machine may share a folder.
 
     Args:
-        folder: where it is kept; by default in the user's caches.
+        folder: the folder that holds them; by default in the user's caches.
 
     Attributes:
         folder: the same.
@@ -246,7 +246,7 @@ class FileCache:
             ) from None
 
     def path_of(self, path: Path, ref: FileRef) -> Path | None:
-        """Return where the content of a path of the driver's is here; None if it has to be sent."""
+        """Return the local path for one of the driver's paths; None if it has to be sent."""
         if ref.kind == "bundled":
             name, *rest = PurePosixPath(ref.name).parts
             if name not in _BUNDLED or ".." in rest:
@@ -258,7 +258,7 @@ class FileCache:
                 os.utime(cached.parent if ref.kind == "file" else cached)
             return cached / ref.name if ref.kind == "context" else cached
         if ref.kind == "file":
-            with contextlib.suppress(OSError):  # a file system that both have
+            with contextlib.suppress(OSError):  # the path may be on a shared file system
                 if path.is_file() and file_digest(path) == ref.digest:
                     return path
         return None
@@ -270,14 +270,14 @@ class FileCache:
         return root / Path(ref.name).name if ref.kind == "file" else root
 
     def remove(self, digest: str) -> None:
-        """Remove what is not needed any more."""
+        """Remove content that is not needed any more."""
         shutil.rmtree(self._folder_of(FileRef(digest, "folder")), ignore_errors=True)
 
     def receive(self, ref: FileRef, pieces: Iterable[bytes]) -> None:
         """Keep the content of a reference.
 
         Raises:
-            InfrastructureError: it cannot be kept, or is not what it should be.
+            InfrastructureError: it cannot be stored, or does not have the digest.
         """
         folder = None
         try:
@@ -298,7 +298,7 @@ class FileCache:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _unpack(self, ref: FileRef, file: IO[bytes], folder: Path) -> None:
-        """Write a file, or what is in an archive, and put it where it is looked for."""
+        """Write a file, or the content of an archive, and move it to its final place."""
         name = Path(ref.name).name
         if ref.kind == "file":
             with (folder / name).open("wb") as copy:
@@ -308,12 +308,12 @@ class FileCache:
                 unpack_own(archive, folder)
         try:
             folder.rename(self.folder / ref.digest)
-        except OSError:  # another process was quicker, or it is there by another name
+        except OSError:  # another process was faster, or the file is there under another name
             if ref.kind == "file":
                 (folder / name).rename(self.folder / ref.digest / name)
 
     def _prune(self) -> None:
-        """Remove what nobody has asked for in a long time."""
+        """Remove content that has not been used for a long time."""
         for path in self.folder.iterdir():
             with contextlib.suppress(OSError):
                 if time.time() - path.stat().st_mtime > _MAX_AGE:
@@ -321,7 +321,7 @@ class FileCache:
 
 
 def _listed(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield what is in the folder of an agent, in order, without what belongs to tools."""
+    """Yield the files in an agent's folder, in order, without the folders of tools."""
     for parent, folders, names in os.walk(folder):
         links = [name for name in folders if Path(parent, name).is_symlink()]
         folders[:] = [
@@ -339,7 +339,7 @@ def _listed(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _archived(files: Iterable[tuple[str, Path]], max_bytes: int) -> bytes | None:
-    """Return a tar archive with the times and modes of its files; None where that is too much."""
+    """Return a tar archive with the times and modes of its files; None if it is too large."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, path in files:

@@ -1,10 +1,10 @@
-"""A rollout on a cluster: what was tried, what an answer makes of it, and whether it is run again.
+"""A rollout on a cluster: its attempts, the answers of nodes, and whether it is run again.
 
-A rollout that a node has run is over, however it ended: a broken sandbox was tried again there, by
-:class:`~pytest_intercode.rollouts.rollout.Rollout`. What is begun again on another node is what no
-node has run to its end: its machine or its process ended, or it could not be begun there. A rollout
-waits for the answer of one attempt at a time, so what an attempt that was given up answers later
-reaches nobody.
+A rollout that a node has run is over, however it ended: a broken sandbox was already retried there,
+by :class:`~pytest_intercode.rollouts.rollout.Rollout`. A rollout is restarted on another node only
+if no node has run it to its end: the machine or the process ended, or the rollout could not be
+begun there. A rollout waits for the answer of one attempt at a time, so a late answer of an
+abandoned attempt is ignored.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from pytest_intercode.rollouts.spec import RolloutSpec
 
 __all__ = ["Job", "JobRunner"]
 
-_MAX_LOSSES = 2  # how often a rollout that was lost is run again
-_LOSS_TIMEOUT = 30.0  # seconds in which a process whose call has failed is known to be lost
+_MAX_LOSSES = 2  # how often a lost rollout is run again
+_LOSS_TIMEOUT = 30.0  # seconds after a failed call until its process is considered lost
 _MAX_STORED = 16  # files that the object store keeps for the next node that asks
 
 
@@ -59,17 +59,17 @@ class Job:
     """A rollout that has no result yet.
 
     Attributes:
-        handle: what its owner has.
-        observer: what is notified of it.
-        lock: held while it is.
-        task: its coroutine.
-        number: names its present attempt in messages; 0 while there is none.
-        worker: where that runs.
-        turns: turns of the present attempt; None while its agent cannot have acted.
+        handle: the handle that its owner has.
+        observer: the observer that is notified of it.
+        lock: held while the observer is notified.
+        task: the asyncio task that runs it.
+        number: identifies its current attempt in messages; 0 while there is none.
+        worker: the worker on which that attempt runs.
+        turns: turns of the current attempt; None while its agent cannot have acted.
         losses: why earlier attempts have no result.
         avoid: names of nodes that it was lost on.
-        used_turns: turns of lost attempts that its agent may have ended.
-        deaths: how many processes ended under it while its agent acted.
+        used_turns: turns of lost attempts whose loss its agent may have caused.
+        deaths: how many processes ended, without another explanation, while its agent acted.
     """
 
     handle: Handle
@@ -86,21 +86,21 @@ class Job:
 
     @property
     def remaining_turns(self) -> int:
-        """How many turns its agent may take yet."""
+        """How many more turns its agent may take."""
         spec = self.handle.spec
         return (spec.max_turns or spec.task.max_turns) - self.used_turns
 
     @property
     def spec(self) -> RolloutSpec:
-        """What the next attempt is to do."""
+        """The spec of the next attempt."""
         spec = self.handle.spec
         return replace(spec, max_turns=self.remaining_turns) if self.used_turns else spec
 
     @property
     def end_reason(self) -> str:
-        """Why its agent has no excuse for attempts that were lost; empty where it has one.
+        """Why the lost attempts are considered the agent's fault; empty if they are not.
 
-        It acted in each process that ended under it, or has used its turns up.
+        They are if it acted in every process that was lost, or has used up its turns.
         """
         if self.deaths and (self.deaths == len(self.losses) or self.remaining_turns <= 0):
             times = "time" if self.deaths == 1 else "times"
@@ -108,13 +108,13 @@ class Job:
         return ""
 
     def note_loss(self, node: str, reason: str, *, acted: bool, unexplained: bool) -> bool:
-        """Take note of an attempt without a result; return whether the rollout is run again.
+        """Record an attempt without a result; return whether the rollout is run again.
 
         Args:
             node: the name of the node where it ran.
             reason: why it has no result.
-            acted: its agent may have had a part in it, so the turns that it took stay used.
-            unexplained: nothing else is known to have caused it.
+            acted: whether its agent may have caused this, so that the turns it took stay used.
+            unexplained: whether no other cause is known.
         """
         self.losses.append(lost_on(node, reason))
         self.avoid.add(node)
@@ -130,17 +130,18 @@ class Job:
         stage: str = "run",
         pieces: Sequence[Any] = (),
     ) -> None:
-        """Give it its record or its failure; does nothing to one that is over.
+        """Set its record or its failure; does nothing if it is over.
 
-        What its observer raises at its record becomes its failure, as with every executor.
+        An error that its observer raises for the record becomes its failure, as with every
+        executor.
 
         Args:
             result: the record, or the failure.
-            stage: what failed: ``agent``, ``prepare`` or ``run``.
-            pieces: what it printed.
+            stage: the stage that failed: ``agent``, ``prepare`` or ``run``.
+            pieces: its output.
 
         Raises:
-            BaseException: its observer did not take something else; it has its result all the same.
+            BaseException: its observer raised for output or a failure; the result is set anyway.
         """
         with self.lock:
             if not self.handle.over:
@@ -168,14 +169,14 @@ class Job:
 
 
 class _Answer(NamedTuple):
-    """What a node answers to an attempt.
+    """A node's answer to an attempt.
 
     Attributes:
-        result: the rollout's record, or what ended it.
-        stage: what failed: ``agent``, ``prepare`` or ``run``.
-        declined: it could not be begun there, so that another node is to begin it.
-        phases: when its phases were.
-        pieces: what it printed.
+        result: the rollout's record, or the error that ended it.
+        stage: the stage that failed: ``agent``, ``prepare`` or ``run``.
+        declined: whether it could not be begun there, so that another node must begin it.
+        phases: the times of its phases.
+        pieces: its output.
     """
 
     result: EpisodeRecord | Exception
@@ -186,7 +187,7 @@ class _Answer(NamedTuple):
 
     @classmethod
     def read_from(cls, message: Message, job: Job, node: str) -> _Answer:
-        """Return what is in a message.
+        """Parse a message.
 
         Args:
             message: the message.
@@ -194,7 +195,7 @@ class _Answer(NamedTuple):
             node: the node's name.
 
         Raises:
-            BadMessage: it is not what it should be.
+            BadMessage: the message is malformed.
         """
         with reading():
             phases, pieces = phases_of(message), captured_pieces(message.get("output"))
@@ -211,7 +212,7 @@ class JobRunner:
     Args:
         pool: the nodes.
         files: the files that nodes may ask for.
-        report: takes a line for the user.
+        report: called with a line for the user.
     """
 
     def __init__(self, pool: NodePool, files: FileIndex, report: Callable[[str], None]) -> None:
@@ -224,7 +225,7 @@ class JobRunner:
         self._stored: dict[str, list[object]] = {}  # references to pieces of files, by digest
 
     def take_news(self, worker: Worker, news: News) -> None:
-        """Take what a process has sent by itself."""
+        """Handle the news of a process."""
         for line in news.lines:
             self._report(f"{worker.name}: {line}")
         for number, count in news.turns.items():
@@ -236,23 +237,23 @@ class JobRunner:
                     _pass_phases(job.handle, "run")
 
     def let_go(self, digest: str) -> None:
-        """Keep a file no longer for the next node that asks."""
+        """Stop keeping a file in the object store."""
         with self._storing:
             self._stored.pop(digest, None)
 
     async def run(self, job: Job) -> None:
-        """Have a rollout played, on one node after the other where that is lost."""
+        """Have a rollout played; if it is lost, on another node."""
         runs_again = True
         while runs_again and not job.handle.over:
             worker = await self._pool.take(job.avoid)
             job.worker, job.turns, job.number = worker, None, next(self._numbers)
             job.handle.phases.setdefault("prepare", Phase(time.time()))
-            # Before the node is asked: news of it may come at any time from then on.
+            # Before the node is asked, because news of the attempt may come at any time after that.
             self._attempts[job.number] = job
             try:
                 runs_again = await self._play(job, worker)
             finally:
-                # It was counted by `take`.
+                # `take` has counted it.
                 worker.add_running(-1)
                 job.worker = None
                 del self._attempts[job.number]
@@ -272,7 +273,7 @@ class JobRunner:
         return self._take_answer(job, worker, answer)
 
     async def _message(self, job: Job) -> bytes:
-        """Return what has a node play a rollout."""
+        """Return the message that asks a node to play a rollout."""
         spec, paths, refs = job.spec, set[Path](), dict[str, FileRef]()
         with_paths((spec.task, spec.parameters), None, paths)
         if paths:
@@ -281,11 +282,11 @@ class JobRunner:
         return encode({**fields, "spec": spec.to_json().decode()})
 
     async def _ask_to_play(self, job: Job, worker: Worker) -> Message:
-        """Return a node's answer, when it has all that it needs.
+        """Send a node the files that it needs, and return its answer.
 
         Raises:
-            BadMessage: it is not what it should be.
-            Loss: there is none.
+            BadMessage: the answer is malformed.
+            Loss: there is no answer.
         """
         answer: Message = {"needs": []}
         while "needs" in answer and not job.handle.over:
@@ -295,7 +296,7 @@ class JobRunner:
                 if "error" in receipt:
                     return {**receipt, "stage": "prepare", "declined": True}
             answer = await self._ask(worker, "play", await self._message(job))
-        if "needs" in answer:  # it was cancelled meanwhile
+        if "needs" in answer:  # it was cancelled while files were sent
             return {"stage": "prepare", "error": error_of(RolloutCancelled("it is not wanted"))}
         return answer
 
@@ -309,11 +310,11 @@ class JobRunner:
         if ref.digest not in worker.sending:
             worker.sending[ref.digest] = task = asyncio.create_task(send())
             task.add_done_callback(lambda _: worker.sending.pop(ref.digest))
-        # Where one of those that wait is cancelled, the others are not.
+        # Shielded, so that cancelling one of the waiting rollouts does not cancel the others.
         return await asyncio.shield(worker.sending[ref.digest])
 
     def _references(self, digest: str) -> list[object]:
-        """Put the content with a digest into the object store, if it is not there."""
+        """Put the content with a digest into the object store, unless it is there."""
         with self._storing:
             if digest not in self._stored:
                 pieces = self._files.pieces(digest)
@@ -323,42 +324,42 @@ class JobRunner:
             return self._stored[digest]
 
     async def _ask(self, worker: Worker, method: str, *arguments: object) -> Message:
-        """Return the answer of a process.
+        """Call a method of a process, and return the answer.
 
         Raises:
-            BadMessage: it is not a message.
-            Loss: it is lost.
+            BadMessage: the answer is not a message.
+            Loss: the process is lost.
         """
         call = worker.begin_call(method, *arguments)
-        del arguments  # it may be large, and the answer late
+        del arguments  # they may be large, and the answer may take long
         futures: set[asyncio.Future[Any]] = {call, worker.loss}
         await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
         if not worker.loss.done():
             try:
                 return decode(call.result())
-            except Loss as loss:  # whoever listens to it knows why, and what it said before
+            except Loss as loss:  # `_listen` finds the reason, and takes its last news first
                 await asyncio.wait({worker.loss}, timeout=_LOSS_TIMEOUT)
                 self._pool.lose(worker, loss)
         call.cancel()
         raise worker.loss.result()
 
-    # -- what becomes of it
+    # -- results
 
     def _take_answer(self, job: Job, worker: Worker, answer: _Answer) -> bool:
-        """Take what a node says of a rollout; return whether it is to be run again."""
+        """Handle a node's answer to a rollout; return whether it is to be run again."""
         handle, result = job.handle, answer.result
-        if handle.over:  # it was cancelled, and its result counts for nothing
+        if handle.over:  # it was cancelled, so its result is ignored
             self._pool.note_end(worker)
             return False
         if answer.declined:
             self._pool.note_fault(worker, str(result))
             return self._lose(job, worker, str(result), acted=True, error=result)
-        # Whichever node asks a judge, it gives no verdict.
+        # An error of a judge is not the node's fault: it would fail on every node.
         is_fault = isinstance(result, InfrastructureError) and not isinstance(result, JudgeError)
         self._pool.note_end(worker, str(result) if is_fault else "")
         handle.phases.update(answer.phases)
         if isinstance(result, (ConfigurationError, InfrastructureError)):
-            # A module is missing there, say.
+            # The cause may be on that node, such as a missing module.
             result.args = (f"node {worker.name}: {result}",)
         job.end(result, answer.stage, answer.pieces)
         return False
@@ -366,14 +367,14 @@ class JobRunner:
     def _lose(
         self, job: Job, worker: Worker, reason: str, *, acted: bool, error: Any = None
     ) -> bool:
-        """Take note of an attempt without a result, and end a rollout that is not run again.
+        """Record an attempt without a result, and end the rollout if it is not run again.
 
         Args:
             job: the rollout.
-            worker: where it ran.
+            worker: the worker on which it ran.
             reason: why it has no result.
-            acted: its agent may have had a part in it.
-            error: what the node itself says, which could not run it.
+            acted: whether its agent may have caused this.
+            error: the error that the node reported, if it could not run the rollout.
 
         Returns:
             Whether it is to be run again.
@@ -391,7 +392,7 @@ class JobRunner:
 
 
 def _record_of(job: Job, line: str, node: str) -> EpisodeRecord:
-    """Return the record of a rollout that a node sent; what is not one is its agent's fault."""
+    """Return the record that a node sent; if it is invalid, one that blames the agent."""
     builder = RecordBuilder(job.handle.spec)
     try:
         return builder.received(from_line(line), node, job.losses)
@@ -401,21 +402,21 @@ def _record_of(job: Job, line: str, node: str) -> EpisodeRecord:
 
 
 def _pass_phases(handle: Handle, stage: str) -> None:
-    """Let whoever waits for what comes before a stage go on."""
+    """Release those who wait for the phases before a stage."""
     futures: tuple[Future[Any], ...] = (handle.made_agent, handle.reset_environment)
     for future in futures[: {"agent": 0, "prepare": 1}.get(stage, 2)]:
         if not future.done():
-            future.set_result(None)  # ``wait`` returns what is used instead
+            future.set_result(None)  # ``wait`` returns a substitute
 
 
 def _failure_of(message: Message, job: Job, node: str) -> tuple[Exception, bool]:
-    """Return what ended an attempt, and whether another node is to begin it."""
+    """Return the error that ended an attempt, and whether another node is to begin it."""
     error = error_from(message["error"], node)
     if isinstance(error, JudgeError) and "line" in message["error"]:
         error.record = _record_of(job, str(message["error"]["line"]), node)
     declined = message.get("declined") is True
     if isinstance(error, RolloutCancelled):  # not by its owner: the process is ending
         return SandboxError(f"it was ended there: {error}"), True
-    if isinstance(error, EngineUnavailable) and not declined:  # one node's, not everybody's
+    if isinstance(error, EngineUnavailable) and not declined:  # only on this node
         return InfrastructureError(str(error)), False
     return error, declined and isinstance(error, InfrastructureError)

@@ -1,7 +1,7 @@
 """A Ray cluster on this machine, for ``--intercode-cluster=local:N``: N nodes, without a dashboard.
 
-It is a process of its own, in a session of its own, which Ctrl-C does not reach. It ends with its
-standard input, so also when the driver is killed; Ray's own processes end with it.
+It is a separate process in its own session, so that Ctrl-C does not reach it. It ends when its
+standard input is closed, so also when the driver is killed; Ray's own processes end with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_RAY = need("ray", "--intercode-cluster")
 
 _START_TIMEOUT = 120.0  # seconds to start
 _CLOSE_TIMEOUT = 15.0  # seconds to end
-_OBJECT_STORE = 100_000_000  # bytes of each node; what is more is on its disk
+_OBJECT_STORE = 100_000_000  # bytes of each node; Ray writes more to its disk
 _ENVIRONMENT = frozenset(
     (
         *("HOME", "LANG", "LOGNAME", "PATH", "PYTHONPATH", "TMPDIR", "USER", "VIRTUAL_ENV", "TZ"),
@@ -37,18 +37,18 @@ _ENVIRONMENT = frozenset(
 
 
 class LocalCluster:
-    """The process, as the driver sees it.
+    """The cluster's process, as the driver sees it.
 
     Args:
-        nodes: how many nodes.
+        nodes: the number of nodes.
 
     Attributes:
-        address: where Ray's control service listens.
-        variables: what a driver needs in its environment to be let in.
+        address: the address of Ray's control service.
+        variables: the environment variables with which a driver may connect.
 
     Raises:
         ConfigurationError: Ray is not installed.
-        EngineUnavailable: it did not start.
+        EngineUnavailable: the cluster did not start.
     """
 
     def __init__(self, nodes: int) -> None:
@@ -104,13 +104,13 @@ class LocalCluster:
 
 def main(nodes: int, folder: str) -> None:
     """Start the cluster, print its address, and wait for the end of the standard input."""
-    # Where Ray notes which cluster is the machine's own, which this one is not.
+    # Ray records there which cluster is the machine's own, and this one is not.
     os.environ["RAY_TMPDIR"] = folder
     Path(folder, "ray").mkdir()
     from ray.cluster_utils import Cluster
 
     stdout = os.dup(1)
-    os.dup2(2, 1)  # Ray prints
+    os.dup2(2, 1)  # because Ray prints to stdout
     cpus = max(1, (os.cpu_count() or 1) // nodes)
     node_options = {"num_cpus": cpus, "object_store_memory": _OBJECT_STORE}
     cluster = Cluster(
@@ -120,14 +120,14 @@ def main(nodes: int, folder: str) -> None:
     for _ in range(nodes - 1):
         cluster.add_node(wait=False, temp_dir=folder, **node_options)
     cluster.wait_for_nodes(timeout=_START_TIMEOUT)
-    with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+    with contextlib.suppress(BrokenPipeError):  # the driver is gone
         os.write(stdout, json.dumps({"address": cluster.address}).encode() + b"\n")
     os.close(stdout)
     while os.read(0, 4096):
         pass
     began = time.monotonic()
     cluster.shutdown()
-    shutil.rmtree(folder, ignore_errors=True)  # who started us may have been killed
+    shutil.rmtree(folder, ignore_errors=True)  # the driver, which removes it, may have been killed
     print(f"ended in {time.monotonic() - began:.1f} s", file=sys.stderr)
 
 

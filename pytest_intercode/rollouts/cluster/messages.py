@@ -1,6 +1,6 @@
-"""What driver and nodes send each other: JSON objects, in bytes, with a limit; never a pickle.
+"""Messages between driver and nodes: JSON objects in bytes, of limited size; never a pickle.
 
-A node runs agents, so what comes from one is read with care: what is not a message raises
+A node runs agents, so the driver does not trust its messages: a malformed one raises
 :class:`BadMessage`.
 """
 
@@ -38,7 +38,7 @@ __all__ = [
 Message: TypeAlias = "dict[str, Any]"
 
 _MAX_MESSAGE = 64 * 1024 * 1024  # bytes of a message from a node
-_MAX_RECORD = _MAX_MESSAGE // 2  # of a record in it; one that is larger is its agent's fault
+_MAX_RECORD = _MAX_MESSAGE // 2  # bytes of a record in it; a larger one is its agent's fault
 _MAX_ERROR = 20_000  # characters
 _MAX_NUMBER = 2**53
 _PHASES: tuple[PhaseName, ...] = ("prepare", "run", "close")
@@ -52,21 +52,21 @@ _ERRORS["NoRecording"] = NoRecording
 
 
 class BadMessage(Exception):
-    """What a node sent is not a message."""
+    """A node sent something that is not a valid message."""
 
 
-# What reading raises where something is not a message: a number is too large, a list too deep.
+# The errors of reading a malformed message, such as one with too large a number or a too deep list.
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
 @contextlib.contextmanager
 def reading() -> Iterator[None]:
-    """Be in this while a message of a node is taken apart, and do nothing else in it.
+    """Context for parsing a node's message; do nothing else in it.
 
-    Whatever is called for the driver's own sake may raise the same errors, and no node causes them.
+    Other code of the driver may raise the same errors, which would then be blamed on a node.
 
     Raises:
-        BadMessage: it is not what it should be.
+        BadMessage: the message is malformed.
     """
     try:
         yield
@@ -80,9 +80,9 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 
 def line_of(record: EpisodeRecord) -> str:
-    """Return the line of a record; of one that is too large for a message, what fits."""
+    """Return the line of a record, reduced if it is too large for a message."""
     line = to_line(record)
-    size = len(encode({"line": line}))  # its quotes are escaped once more
+    size = len(encode({"line": line}))  # in a message its quotes are escaped once more
     if size > _MAX_RECORD:
         line = to_line(RecordBuilder.too_large(record, size, _MAX_RECORD))
     return line
@@ -93,8 +93,8 @@ def encode_answer(message: Message, output: Sequence[Any]) -> bytes:
 
     Args:
         message: the answer.
-        output: what the rollout printed; it is left out where it is too large for a message, as
-            each character may have twelve bytes there.
+        output: the rollout's output; it is left out if it is too large for a message, in which
+            each character may take twelve bytes.
     """
     data = encode({**message, "output": output})
     if len(data) > _MAX_MESSAGE:
@@ -103,7 +103,7 @@ def encode_answer(message: Message, output: Sequence[Any]) -> bytes:
 
 
 def decode(data: object) -> Message:
-    """Return the message of some bytes.
+    """Parse the bytes of a message.
 
     Raises:
         BadMessage: they are not a message, or are more than 64 MiB.
@@ -120,7 +120,7 @@ def decode(data: object) -> Message:
 
 
 def whole(number: object) -> int:
-    """Return a number of a message that is whole, of which none is below zero.
+    """Check that a value of a message is a whole number that is not negative, and return it.
 
     Raises:
         BadMessage: it is not, or is too large.
@@ -131,7 +131,7 @@ def whole(number: object) -> int:
 
 
 def phases_of(message: Message) -> dict[PhaseName, Phase]:
-    """Return when the phases of a rollout were.
+    """Return the times of a rollout's phases.
 
     Raises:
         BadMessage: they are not times.
@@ -150,7 +150,7 @@ def phases_of(message: Message) -> dict[PhaseName, Phase]:
 
 
 def error_of(error: BaseException) -> Message:
-    """Return an error as what :func:`error_from` reads."""
+    """Return an error in the form that :func:`error_from` reads."""
     names = (base.__name__ for base in type(error).__mro__)
     kind = next((name for name in names if name in _ERRORS), "")
     try:
@@ -171,7 +171,7 @@ def error_from(value: object, node: str) -> Exception:
     """Return the error that a node reports: one of ours, or a RuntimeError.
 
     Args:
-        value: what :func:`error_of` made there.
+        value: the result of :func:`error_of` on the node.
         node: the node's name, for people.
     """
     fields = value if isinstance(value, dict) else {}

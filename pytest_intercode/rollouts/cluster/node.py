@@ -1,8 +1,8 @@
-"""The process of ours on a node: a threads executor whose rollouts come and leave as JSON.
+"""Our process on a node: a threads executor whose rollouts come and leave as JSON.
 
-Ray makes one of :class:`Node` as an async actor, in a process for it alone. What the driver calls
-takes bytes, numbers and references to bytes, returns bytes, and raises nothing, as that would
-travel as a pickle. Of the run's budget it has what an actor next to the driver answers.
+Ray runs a :class:`Node` as an async actor, in its own process. The methods that the driver calls
+take bytes, numbers and references to bytes, return bytes, and do not raise, because Ray would send
+an exception as a pickle. For the run's budget it asks an actor next to the driver.
 """
 
 from __future__ import annotations
@@ -58,20 +58,20 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = ["Node", "differences", "versions"]
 
-_MAX_OUTPUT = 4 * 1024 * 1024  # characters of a rollout
+_MAX_OUTPUT = 4 * 1024 * 1024  # characters of a rollout's output
 _MAX_THREADS = 4096  # the driver decides how many rollouts run; a thread starts when it is needed
 _PYTEST_PHASES: dict[PhaseName, str] = {"prepare": "setup", "run": "call", "close": "teardown"}
-_ELSEWHERE = Path("/nonexistent")  # a path of the driver's that nothing here has
+_ELSEWHERE = Path("/nonexistent")  # a path on the driver that does not exist here
 _BUDGET_TIMEOUT = 60.0  # seconds in which the actor next to the driver answers
-_DRIVER_TIMEOUT = 60.0  # seconds without a call of the driver, after which a node ends by itself
+_DRIVER_TIMEOUT = 60.0  # seconds without a call from the driver, after which a node ends itself
 _CHECK_INTERVAL = 2.0
-_REPORT_TIMEOUT = 5.0  # seconds for the driver to ask again, which it does when it has an answer
+_REPORT_TIMEOUT = 5.0  # seconds for the driver to ask again, as it does after each answer
 _CANCEL_TIMEOUT = 10.0  # seconds for cancelled rollouts to close their sandboxes
 _CLOSE_TIMEOUT = 8.0  # seconds for all sandboxes to close; they end with this process in any case
 
 
 def versions() -> dict[str, str]:
-    """Return what has to be the same on all nodes, and on the driver."""
+    """Return the versions that must be the same on all nodes and on the driver."""
     return {
         "pytest-intercode": _version("pytest-intercode"),
         "its files": bundled_digest()[:12],
@@ -81,11 +81,11 @@ def versions() -> dict[str, str]:
 
 
 def differences(reported: Message, expected: dict[str, str]) -> str:
-    """Say in what a node differs from this machine, or nothing.
+    """Describe the differences of a node's versions from this machine's; empty if there are none.
 
     Args:
-        reported: its :func:`versions`.
-        expected: those of this machine.
+        reported: the node's :func:`versions`.
+        expected: the versions of this machine.
     """
     return ", ".join(
         f"{name} {reported.get(name, 'unknown')!s:.40}, here {value}"
@@ -102,14 +102,14 @@ def _version(package: str) -> str:
 
 
 class _Attempt(CapturedOutput):
-    """An attempt at a rollout, and what it printed.
+    """An attempt at a rollout, and its output.
 
     Attributes:
-        number: the driver's name of it.
-        handle: the executor's; None before all that it needs is here.
-        cancelled: why it is not to begin.
+        number: the number by which the driver identifies it.
+        handle: the executor's handle; None until all files that it needs are here.
+        cancelled: why it must not begin; empty if it may.
         turns: how many turns it has taken; None before its environment was reset.
-        answer: what the driver gets.
+        answer: the answer for the driver.
     """
 
     def __init__(self, number: int) -> None:
@@ -121,7 +121,7 @@ class _Attempt(CapturedOutput):
         self.answer: Future[bytes] = Future()
 
     def end(self, message: Message) -> None:
-        """Answer the driver, with what was printed and when."""
+        """Answer the driver, adding the output and the times of the phases."""
         present = time.time()
         phases = self.handle.phases if self.handle is not None else {}
         times = {
@@ -131,12 +131,12 @@ class _Attempt(CapturedOutput):
         self.answer.set_result(encode_answer({**message, "phases": times}, self.take_pieces()))
 
     def fail(self, error: BaseException, stage: str, *, declined: bool = False) -> None:
-        """Answer with what ended it.
+        """Answer with the error that ended it.
 
         Args:
-            error: what did.
-            stage: what failed: ``agent``, ``prepare`` or ``run``.
-            declined: it could not be begun here, so that another node is to begin it.
+            error: the error.
+            stage: the stage that failed: ``agent``, ``prepare`` or ``run``.
+            declined: whether it could not be begun here, so that another node must begin it.
         """
         self.end({"stage": stage, "declined": declined, "error": error_of(error)})
 
@@ -145,7 +145,7 @@ class Node(Observer):
     """Plays rollouts.
 
     Args:
-        cache: where what the driver sends is kept; by default in the user's caches.
+        cache: the cache for files that the driver sends; by default in the user's caches.
     """
 
     _settings: NodeSettings
@@ -154,26 +154,26 @@ class Node(Observer):
 
     def __init__(self, cache: FileCache | None = None) -> None:
         self._cache = cache
-        self._changed = threading.Condition()  # guards what follows
-        self._turns: dict[int, int] = {}  # since the driver has asked, by attempt
-        # What its last call took, and may have got lost; None before the first one.
+        self._changed = threading.Condition()  # guards the next three attributes
+        self._turns: dict[int, int] = {}  # by attempt, changed since the driver last asked
+        # The turns in the last answer, which may have been lost; None before the first answer.
         self._sent: dict[int, int] | None = None
-        self._lines: list[str] = []  # likewise
+        self._lines: list[str] = []  # lines for the user since the driver last asked
         self._attempts: dict[int, _Attempt] = {}
         self._attempt_of: dict[Handle, _Attempt] = {}
-        self._factories: dict[int, AgentFactory] = {}  # by the places of their agents
+        self._factories: dict[int, AgentFactory] = {}  # by the indexes of their agents
         self._factory_lock = threading.Lock()
         self._shared_loop = SharedLoop()
         self._process = SharedProcess()
-        self._received: set[str] = set()  # digests of files that this process has put there
+        self._received: set[str] = set()  # digests of files that this process put into the cache
         self._last_contact = time.monotonic()
         self._set_up = self._closed = False
         self._stack = contextlib.ExitStack()
 
-    # -- what the driver calls
+    # -- called by the driver
 
     async def versions(self) -> bytes:
-        """Have the process for itself; return what has to be the same everywhere."""
+        """Set up the process, which runs only this actor; return its versions."""
         threading.Thread(target=self._watch, name="intercode-watch", daemon=True).start()
         self._stack.enter_context(followed())
         capture_process()
@@ -181,7 +181,7 @@ class Node(Observer):
 
     async def set_up(self, data: bytes) -> bytes:
         """Take the settings of the run; return the backend of sandboxes, or a problem."""
-        self._last_contact = math.inf  # until it has answered, whatever it waits for
+        self._last_contact = math.inf  # no driver timeout until this has answered
         try:
             await asyncio.to_thread(self._take_settings, NodeSettings.from_json(data))
         except Exception as error:
@@ -195,7 +195,7 @@ class Node(Observer):
         """Run a rollout; return its record or its failure, or which files have to be sent first."""
         self._last_contact = time.monotonic()
         message = json.loads(data)
-        # Known at once, so that a cancel which comes while its files are looked up finds it.
+        # Register it now, so that `cancel` finds it even while its files are looked up.
         attempt = self._attempts[message["attempt"]] = _Attempt(message["attempt"])
         try:
             spec = await asyncio.to_thread(self._make_spec, message)
@@ -210,7 +210,7 @@ class Node(Observer):
         return await asyncio.wrap_future(attempt.answer)
 
     async def receive(self, fields: Sequence[str], references: Sequence[Any]) -> bytes:
-        """Take a file out of Ray's object store; answer with an error if it cannot be kept."""
+        """Take a file out of Ray's object store; answer with an error if it cannot be stored."""
         ref = FileRef(*fields)  # type: ignore[arg-type]
         try:
             await asyncio.to_thread(self._files.receive, ref, map(_content, references))
@@ -226,7 +226,7 @@ class Node(Observer):
             self._files.remove(digest)
 
     async def cancel(self, number: int, reason: str) -> None:
-        """End an attempt; its result is not wanted."""
+        """End an attempt whose result is not needed any more."""
         with self._executor.lock:
             attempt = self._attempts.get(number)
             if attempt is not None:
@@ -235,10 +235,10 @@ class Node(Observer):
                     attempt.handle.cancel(reason)
 
     async def news(self, timeout: float) -> bytes:
-        """Return what rollouts have done since the last call, as soon as there is something.
+        """Return news of rollouts since the last call, as soon as there are any.
 
         Args:
-            timeout: seconds to wait for it.
+            timeout: seconds to wait for news.
         """
         self._last_contact = time.monotonic()
         return await asyncio.to_thread(self._take_news, timeout)
@@ -248,10 +248,10 @@ class Node(Observer):
         await asyncio.to_thread(self._close)
 
     def _take_settings(self, settings: NodeSettings) -> None:
-        """Know what all rollouts have in common.
+        """Create everything that all rollouts share.
 
         Raises:
-            ConfigurationError: the settings cannot be kept here.
+            ConfigurationError: the settings cannot be applied here.
         """
         self._settings = settings
         self._files = self._cache or FileCache()
@@ -273,7 +273,7 @@ class Node(Observer):
 
     def _take_news(self, timeout: float) -> bytes:
         with self._changed:
-            self._sent = {}  # who asks again has what there was
+            self._sent = {}  # asking again means that the last answer has arrived
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._turns or self._lines, timeout)
             news = {"turns": list(self._turns.items()), "lines": self._lines}
@@ -295,20 +295,20 @@ class Node(Observer):
         self._closed = True
 
     def _watch(self) -> None:
-        """End this process when the driver is gone, or its network, or the node that started it."""
+        """End this process when the driver, the network or the node that started it is gone."""
         parent = os.getppid()
         last_check = time.monotonic()
         resumed = 0.0
         while True:
             time.sleep(_CHECK_INTERVAL)
             present = time.monotonic()
-            if present - last_check > 2 * _CHECK_INTERVAL + 1:  # it was stopped, and heard nobody
+            if present - last_check > 2 * _CHECK_INTERVAL + 1:  # this process was suspended
                 resumed = present
             last_check = present
-            if self._closed:  # Ray ends this process, unless it is gone
+            if self._closed:  # normally Ray ends this process, but Ray may be gone
                 time.sleep(_CHECK_INTERVAL)
                 os._exit(0)
-            if os.getppid() != parent:  # its node is gone; the sandboxes go with this process
+            if os.getppid() != parent:  # the node is gone; the sandboxes end with this process
                 os._exit(72)
             if present - max(self._last_contact, resumed) > _DRIVER_TIMEOUT:
                 if self._set_up:
@@ -320,7 +320,7 @@ class Node(Observer):
     # -- rollouts
 
     def _begin(self, attempt: _Attempt, spec: RolloutSpec) -> None:
-        with self._executor.lock:  # it begins when we let go of it
+        with self._executor.lock:  # the rollout begins when this is released
             if attempt.cancelled:
                 attempt.fail(RolloutCancelled(attempt.cancelled), "prepare")
             else:
@@ -328,7 +328,7 @@ class Node(Observer):
                 self._attempt_of[attempt.handle] = attempt
 
     def _make_spec(self, message: Message) -> RolloutSpec | list[FileRef]:
-        """Return what is to be run, with paths of this machine; or which files are missing."""
+        """Return the spec with paths of this machine, or the references of missing files."""
         refs = {Path(path): FileRef(*ref) for path, ref in message["files"]}
         paths = {path: self._files.path_of(path, ref) for path, ref in refs.items()}
         missing = [refs[path] for path, local_path in paths.items() if local_path is None]
@@ -350,7 +350,7 @@ class Node(Observer):
         return fresh_agent(factory, spec)
 
     def _place_of(self, spec: RolloutSpec) -> int:
-        """Return which of the run's agents plays a rollout: the only one, or the one it names."""
+        """Return the index of the agent that plays a rollout: the only one, or the named one."""
         agents = self._settings.agents
         names = ((agent.name, agent.arguments) for agent in agents)
         name = (spec.agent, spec.agent_arguments)
@@ -361,7 +361,7 @@ class Node(Observer):
         name, folder = agent.name, settings.agent_folder
         if agent.archive is not None:
             folder = self._files.path_of(_ELSEWHERE, agent.archive)
-            if agent.subfolder and ":" in name:  # a file's folder is all that was sent
+            if agent.subfolder and ":" in name:  # only the file's own folder was sent
                 head, _, attribute = name.rpartition(":")
                 name = f"{Path(head).name}:{attribute}"
         if agent.file is not None:
@@ -371,9 +371,9 @@ class Node(Observer):
         return load_agent(name, agent.arguments, folder, gateway, parameters, sandbox=sandbox)
 
     def _note_turns(self, turns: int) -> None:
-        """Report that the rollout of the present thread took turns.
+        """Report that the current thread's rollout took turns.
 
-        Should this process end under it, it is run again with the turns that remain.
+        If this process ends during it, the rollout is run again with the remaining turns.
         """
         attempt = owner()
         if isinstance(attempt, _Attempt) and not attempt.answer.done():
@@ -382,10 +382,10 @@ class Node(Observer):
                 self._changed.notify_all()
 
     def _wait_until_known(self, number: int) -> None:
-        """Wait until the driver knows of an attempt that its agent begins.
+        """Wait until the driver knows that the agent of an attempt begins.
 
-        An agent that ends this process at once would take the report along, and its loss would
-        count as the node's. A driver that is gone is :meth:`_watch`'s matter.
+        If the agent immediately ended this process, the report would be lost with it, and the loss
+        would be blamed on the node. :meth:`_watch` handles a driver that is gone.
         """
         with self._changed:
             self._changed.wait_for(
@@ -398,11 +398,11 @@ class Node(Observer):
             self._lines.append(line)
             self._changed.notify_all()
 
-    # -- what the executor notifies of, on the rollouts' threads
+    # -- called by the executor, on the rollouts' threads
 
     @contextlib.contextmanager
     def surrounding(self, handle: Handle) -> Iterator[None]:
-        """Keep what the rollout prints; forget it when all of it is over."""
+        """Capture the rollout's output; forget the attempt when it is over."""
         with self._executor.lock:
             attempt = self._attempt_of[handle]
         try:
@@ -412,11 +412,11 @@ class Node(Observer):
             del self._attempts[attempt.number], self._attempt_of[handle]
 
     def entering(self, handle: Handle, phase: PhaseName) -> None:
-        """Note the phase that what is printed belongs to."""
+        """Set the phase to which output belongs."""
         self._attempt_of[handle].phase = _PYTEST_PHASES[phase]
 
     def prepared(self, handle: Handle, environment: Environment) -> None:
-        """Notify the driver, and have sandboxes started for a rollout like this one."""
+        """Notify the driver, and have sandboxes started for a further rollout like this one."""
         self._note_turns(0)
         self._wait_until_known(self._attempt_of[handle].number)
         provider = self._provider
@@ -431,17 +431,17 @@ class Node(Observer):
         self._attempt_of[handle].end({"line": line_of(record)})
 
     def failed(self, handle: Handle, error: BaseException) -> None:
-        """Answer with what ended it."""
+        """Answer with the error that ended it."""
         attempt = self._attempt_of[handle]
         prepared = attempt.turns is not None
         stage = ("run" if prepared else "prepare") if handle.has_agent else "agent"
-        # Without its engine this node runs nothing, so another one is to begin it.
+        # Without its engine this node cannot run anything, so another one must begin it.
         declined = isinstance(error, EngineUnavailable) and not prepared
         attempt.fail(error, stage, declined=declined)
 
 
 def _gateway_settings(settings: NodeSettings) -> GatewaySettings | None:
-    """Return how models are reached; None for what this machine's variables say."""
+    """Return how models are reached; None to use this machine's environment variables."""
     if settings.gateway is None:
         return None
     prices = {key: Price(**price) for key, price in settings.gateway["prices"].items()}
@@ -451,10 +451,10 @@ def _gateway_settings(settings: NodeSettings) -> GatewaySettings | None:
 def _make_provider(
     settings: NodeSettings, files: FileCache, report: Callable[[str], None]
 ) -> SandboxProvider:
-    """Return where sandboxes come from.
+    """Return the provider of sandboxes.
 
     Raises:
-        ConfigurationError: there are none to be had, or not as the settings say.
+        ConfigurationError: there is no backend, or it does not support the settings.
     """
     sandbox = replace(settings.sandbox, hidden=(files.folder,))
     provider = SandboxProvider(sandbox, progress=report)
@@ -472,7 +472,7 @@ def _make_provider(
 
 
 def _budget_call(name: str) -> Callable[..., Callable[[], object]]:
-    """Return what calls methods of the actor that counts the run's budget."""
+    """Return a function that calls methods of the actor that counts the run's budget."""
     import ray
 
     actor = ray.get_actor(name)
@@ -488,7 +488,7 @@ def _content(reference: Any) -> bytes:
     """Return an object of Ray's store.
 
     Raises:
-        OSError: it cannot be had any more.
+        OSError: it is not available any more.
     """
     try:
         content: bytes = reference.future().result()

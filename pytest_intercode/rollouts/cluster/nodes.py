@@ -1,7 +1,7 @@
-"""The nodes of a cluster: a process of ours on each, kept and listened to, and which is next.
+"""The nodes of a cluster: keeping our process on each, taking its news, and choosing the next node.
 
-Whichever engine keeps the nodes is behind :class:`Machines`; Ray's is in ``ray_nodes.py``. All of
-it runs on the thread of one event loop.
+:class:`Machines` hides the engine that runs the nodes; Ray's implementation is in ``ray_nodes.py``.
+All of this runs on the thread of one event loop.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from pytest_intercode.rollouts.isolation import OUR_THREADS
 __all__ = ["Loss", "Machines", "News", "NodeCounts", "NodePool", "Process", "Worker"]
 
 Result = TypeVar("Result")
-_MAX_FAULTS = 3  # in a row, then a node gets no more work
+_MAX_FAULTS = 3  # faults in a row after which a node gets no more work
 _START_TIMEOUT = 90.0  # seconds for the processes on nodes to start
-_NEWS_TIMEOUT = 5.0  # seconds that a process keeps a question open
-# A process that does not answer for so many pauses in a row is given up. Pauses of the driver's own
-# clock: one that was stopped itself, as a laptop is, has heard nobody meanwhile.
+_NEWS_TIMEOUT = 5.0  # seconds that a process waits for news before it answers
+# A process that does not answer for so many intervals in a row is given up. The intervals are the
+# driver's own waits: a driver that was suspended, as on a laptop, has not received any answers.
 _SILENCE_INTERVAL = 5.0  # seconds
 _MAX_SILENCE = 6
-_UNREACHABLE_TIMEOUT = 10.0  # seconds in which Ray knows whether a node it cannot reach is gone
+_UNREACHABLE_TIMEOUT = 10.0  # seconds in which Ray finds out whether an unreachable node is gone
 _RETRY_INTERVAL = 0.1  # seconds
-_MAX_LINE = 2000  # characters of a line that a node has for the user
+_MAX_LINE = 2000  # characters of a line from a node for the user
 
 
 class Loss(Exception):
     """Our process on a node has ended, or does not answer.
 
     Args:
-        reason: why, in a few words.
+        reason: the reason in a few words.
 
     Attributes:
-        node_is_gone: the whole node is, so that nothing that ran in the process caused it.
-        temporary: the process cannot be reached; whether it has ended is not known yet.
+        node_is_gone: whether the whole node is gone, so that nothing in the process caused it.
+        temporary: whether the process is only unreachable; it may not have ended.
     """
 
     def __init__(self, reason: str, *, node_is_gone: bool = False, temporary: bool = False) -> None:
@@ -55,13 +55,13 @@ class Loss(Exception):
 
 
 class Process(Protocol):
-    """A process of ours on a node, as the driver sees it."""
+    """Our process on a node, as the driver sees it."""
 
     async def call(self, method: str, *arguments: object) -> object:
         """Call a method of the :class:`~pytest_intercode.rollouts.cluster.node.Node` in it.
 
         Raises:
-            Loss: it does not return.
+            Loss: the call does not return.
         """
 
     def kill(self) -> None:
@@ -69,19 +69,19 @@ class Process(Protocol):
 
 
 class Machines(Protocol):
-    """The nodes of a cluster, whichever engine keeps them."""
+    """The nodes of a cluster, whichever engine runs them."""
 
     def find(self) -> Mapping[str, tuple[str, float]]:
-        """Return the name, for people, and the weight of each node that is there, by its id."""
+        """Return the name, for people, and the weight of each live node, by its id."""
 
     def start(self, node: str) -> Process:
-        """Start a process of ours on a node."""
+        """Start our process on a node."""
 
     def put(self, content: bytes) -> object:
-        """Return a reference to some bytes, by which processes get them."""
+        """Store bytes, and return a reference by which processes get them."""
 
     def count(self, budget: bytes) -> str:
-        """Start what counts the run's budget on this machine; return its name."""
+        """Start the actor that counts the run's budget on this machine; return its name."""
 
     def close(self) -> None:
         """Leave the cluster."""
@@ -89,12 +89,12 @@ class Machines(Protocol):
 
 @dataclass
 class NodeCounts:
-    """What happened on a node over the whole run, whichever process it was.
+    """Counts of a node over the whole run, over all of its processes.
 
     Attributes:
         done: rollouts that ended there.
         lost: attempts that were lost there.
-        in_a_row: faults since the last rollout that ended well.
+        in_a_row: faults since the last rollout that ended without one.
         left_out: why it gets no more work; empty while it does.
     """
 
@@ -104,13 +104,13 @@ class NodeCounts:
     left_out: str = ""
 
     def note_fault(self, reason: str) -> None:
-        """Count a fault; after some in a row the node gets no more work."""
+        """Count a fault; after several in a row the node gets no more work."""
         self.in_a_row += 1
         if self.in_a_row >= _MAX_FAULTS and not self.left_out:
             self.left_out = f"{_MAX_FAULTS} faults in a row, the last: {reason}"
 
     def note_end(self, fault: str = "") -> None:
-        """Count a rollout that ended; ``fault`` says why, if the node is at fault."""
+        """Count a rollout that ended; ``fault`` is the reason if the node is at fault."""
         self.done += 1
         if fault:
             self.note_fault(fault)
@@ -120,19 +120,19 @@ class NodeCounts:
 
 @dataclass(eq=False)
 class Worker:
-    """A process of ours that takes rollouts, as long as it lives.
+    """Our process on a node, which takes rollouts as long as it lives.
 
     Attributes:
         name: the node's name, for people; the same for all processes there.
-        weight: its share of the run is in proportion to this.
+        weight: its share of the run is proportional to this.
         process: the process.
-        counts: what happened on its node.
+        counts: the counts of its node.
         backend: the backend of its sandboxes.
-        loss: why it takes no more rollouts, once it does not.
-        sending: files on their way to it, by digest.
+        loss: why it takes no more rollouts; done when it is lost.
+        sending: files that are being sent to it, by digest.
         calls: calls that have not returned.
         running: how many rollouts run there.
-        load: what it would have to do for its weight with one more of them.
+        load: how many rollouts, per unit of weight, would run there with one more.
     """
 
     name: str
@@ -152,14 +152,14 @@ class Worker:
         self.add_running(0)
 
     def add_running(self, count: int) -> None:
-        """Take note that so many more rollouts run there."""
+        """Add to the number of rollouts that run there."""
         self.running += count
         self.load = (self.running + 1) / self.weight
 
     def begin_call(self, method: str, *arguments: object) -> asyncio.Task[object]:
-        """Call a method; asyncio does not complain where nobody asks for its failure any more."""
+        """Call a method; asyncio will not complain if nobody retrieves its exception."""
         call = asyncio.get_running_loop().create_task(self.process.call(method, *arguments))
-        self.calls.add(call)  # asyncio itself does not keep it
+        self.calls.add(call)  # asyncio keeps only a weak reference
         call.add_done_callback(self._end_call)
         return call
 
@@ -170,7 +170,7 @@ class Worker:
 
 
 class News(NamedTuple):
-    """What a process has sent by itself.
+    """News from a process about its rollouts.
 
     Attributes:
         lines: lines for the user.
@@ -182,10 +182,10 @@ class News(NamedTuple):
 
     @classmethod
     def read_from(cls, message: Message) -> News:
-        """Return what is in a message.
+        """Parse a message.
 
         Raises:
-            BadMessage: it is not what it should be.
+            BadMessage: the message is malformed.
         """
         with reading():
             lines = [str(line)[:_MAX_LINE] for line in message["lines"]]
@@ -193,7 +193,7 @@ class News(NamedTuple):
 
 
 async def _in_thread(function: Callable[..., Result], *arguments: object) -> Result:
-    """Return what a function does, on a daemon thread: without its head Ray may never return."""
+    """Run a function on a daemon thread, because without its head Ray may never return."""
     future: Future[Result] = Future()
     future.set_running_or_notify_cancel()
 
@@ -212,12 +212,12 @@ class NodePool:
 
     Args:
         machines: the nodes.
-        settings: returns what a process is to know first.
-        timeout: seconds that a run waits without any node that takes work.
+        settings: returns the settings that are sent to a process first.
+        timeout: seconds that a run waits while no node takes work.
 
     Attributes:
         machines: the same.
-        counts: what happened, by the nodes' names.
+        counts: the counts of the nodes, by their names.
         workers: the processes that can play.
     """
 
@@ -237,11 +237,11 @@ class NodePool:
         self._timeout = timeout
         self._expected = versions()
         self._numbers = itertools.count(1)
-        self._tasks: dict[str, asyncio.Task[None]] = {}  # that keep a process, by the node's id
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # each keeps a process; by the node's id
         self._problems: dict[str, asyncio.Future[str]] | None = {}  # at the start, by names
         self._idle_since: float | None = None
-        # Those that take work, and their slots: looked for again after a change only, as each
-        # rollout asks for them, and there may be a thousand.
+        # The workers that take work, and their slots. Computed only after a change, because each
+        # rollout asks for them, and there may be a thousand workers.
         self._takers: list[Worker] = []
         self._slots = 0
         self._has_takers = asyncio.Event()
@@ -250,13 +250,13 @@ class NodePool:
 
     @property
     def slots(self) -> int:
-        """How many rollouts may run at a time by the weights of the nodes that take work."""
+        """How many rollouts may run at a time, by the weights of the nodes that take work."""
         return self._slots
 
     async def take(self, avoid: Collection[str]) -> Worker:
-        """Return the process that has the least to do for its weight; wait until there is one.
+        """Return the process with the lowest load for its weight; wait until there is one.
 
-        Its :attr:`Worker.running` counts the rollout from then on.
+        From then on, its :attr:`Worker.running` includes the rollout.
 
         Args:
             avoid: names of nodes that the rollout was lost on. They are taken only if no other node
@@ -282,24 +282,24 @@ class NodePool:
         self._find_takers()
 
     def remove(self, node: str) -> None:
-        """Have the process of a node take none any more, if there is one."""
+        """Give the process of a node, if there is one, no more rollouts."""
         if self.workers.pop(node, None) is not None:
             self._find_takers()
 
     def lose(self, worker: Worker, loss: Loss) -> None:
-        """Give a process up; the first reason counts."""
+        """Give up a process; the first reason counts."""
         if not worker.loss.done():
             worker.loss.set_result(loss)
             self._find_takers()
 
     def note_end(self, worker: Worker, fault: str = "") -> None:
-        """Count a rollout that ended; ``fault`` says why, if the node is at fault."""
+        """Count a rollout that ended; ``fault`` is the reason if the node is at fault."""
         worker.counts.note_end(fault)
         if fault:
             self._find_takers()
 
     def note_fault(self, worker: Worker, reason: str) -> None:
-        """Count a fault of a node; after some in a row it gets no more work."""
+        """Count a fault of a node; after several in a row it gets no more work."""
         worker.counts.note_fault(reason)
         self._find_takers()
 
@@ -316,10 +316,10 @@ class NodePool:
             self._has_takers.clear()
 
     def stall_reason(self, now: float) -> str:
-        """Return why nothing will come of what remains, or nothing.
+        """Return why the remaining rollouts cannot be run; empty if they may be.
 
         Args:
-            now: seconds, of a clock that only goes forward.
+            now: seconds of a monotonic clock.
         """
         if self._takers:
             self._idle_since = None
@@ -338,14 +338,14 @@ class NodePool:
     async def start(
         self, take_news: Callable[[Worker, News], None], fail: Callable[[BaseException], None]
     ) -> None:
-        """Start a process on every node, and wait for them.
+        """Start a process on every node, and wait for all of them.
 
         Args:
-            take_news: called with what a process has sent by itself.
-            fail: called with an error that no node is at fault for.
+            take_news: called with the news of a process.
+            fail: called with an error that is not a node's fault.
 
         Raises:
-            ConfigurationError: one does not start, has other versions, or cannot play.
+            ConfigurationError: a process does not start, has other versions, or cannot play.
         """
         self._take_news, self._fail = take_news, fail
         await self.find()
@@ -363,7 +363,7 @@ class NodePool:
             raise ConfigurationError(f"--intercode-cluster: {reason}")
 
     async def find(self) -> None:
-        """Start processes on nodes that have none."""
+        """Start processes on nodes that do not have one."""
         nodes = await _in_thread(self.machines.find)
         for node, (name, weight) in nodes.items():
             counts = self.counts.setdefault(name, NodeCounts())
@@ -374,7 +374,7 @@ class NodePool:
                 self._tasks[node] = asyncio.create_task(self._keep(node, name, weight, problem))
 
     async def close(self, timeout: float) -> None:
-        """End all processes, which have so many seconds to end their sandboxes."""
+        """End all processes; they have ``timeout`` seconds to end their sandboxes."""
         calls = [asyncio.ensure_future(w.process.call("close")) for w in self.workers.values()]
         if calls:
             await asyncio.wait(calls, timeout=timeout)
@@ -386,13 +386,13 @@ class NodePool:
     async def _keep(
         self, node: str, name: str, weight: float, problem: asyncio.Future[str]
     ) -> None:
-        """Have a process on a node, and another one whenever it is lost, as long as it may play.
+        """Keep a process on a node, replacing it whenever it is lost, as long as it may play.
 
         Args:
             node: the node's id.
             name: its name.
             weight: its weight.
-            problem: gets why the first process cannot play, or nothing.
+            problem: set to the reason why the first process cannot play, or to the empty string.
         """
         counts = self.counts[name]
         try:
@@ -409,19 +409,19 @@ class NodePool:
                 counts.note_fault(str(loss))
                 if loss.node_is_gone:
                     return
-        except Exception as error:  # not the node's: a mistake of ours, or of the run's owner
+        except Exception as error:  # not the node's fault, but ours or the run's owner's
             if not problem.done():
                 problem.set_result(repr(error))
             self._fail(error)
         finally:
-            # From now on `find` may begin another one, should the node be back.
+            # From now on `find` may start a new one, if the node comes back.
             del self._tasks[node]
 
     async def _start(self, node: str) -> Process:
         """Start a process on a node.
 
         Raises:
-            Loss: it does not start.
+            Loss: the process does not start.
         """
         try:
             return await _in_thread(self.machines.start, node)
@@ -429,7 +429,7 @@ class NodePool:
             raise Loss(f"its process cannot be started: {error!r:.200}") from None
 
     async def _use(self, node: str, worker: Worker, problem: asyncio.Future[str]) -> Loss | None:
-        """Have a process take rollouts until it is lost; None where it cannot play.
+        """Let a process take rollouts until it is lost; return None if it cannot play.
 
         Raises:
             Loss: it is lost before it takes any.
@@ -445,14 +445,14 @@ class NodePool:
             return await self._listen(worker)
         finally:
             self.remove(node)
-            # Also one that only cannot be reached: what it still does would be heard by nobody.
+            # Also if it is only unreachable: nobody would receive its results any more.
             worker.process.kill()
 
     async def _set_up(self, worker: Worker) -> str:
-        """Check a process, and let it know what it needs; return why it cannot play, or nothing.
+        """Check a process, and send it the settings; return why it cannot play, or nothing.
 
         Raises:
-            Loss: it has ended.
+            Loss: the process has ended.
         """
         try:
             differing = differences(decode(await worker.process.call("versions")), self._expected)
@@ -466,7 +466,7 @@ class NodePool:
         return str(answer.get("problem", ""))
 
     async def _listen(self, worker: Worker) -> Loss:
-        """Take what a process sends by itself, until it is lost."""
+        """Take the news of a process until it is lost."""
         unreachable_since = 0.0
         while not worker.loss.done():
             timeout = 0.0 if unreachable_since else _NEWS_TIMEOUT
@@ -485,12 +485,12 @@ class NodePool:
                 break
             try:
                 self._take_news(worker, News.read_from(decode(news.result())))
-                if unreachable_since:  # what it answered meanwhile is lost
+                if unreachable_since:  # answers that it sent in that time are lost
                     self.lose(worker, Loss("it could not be reached for a while"))
             except BadMessage as error:
                 self.lose(worker, Loss(f"it sends what is not a message: {error}"))
             except Loss as loss:
-                # Ray knows a bit later whether the node of a process that it cannot reach is gone.
+                # Ray needs a moment to find out whether the node of an unreachable process is gone.
                 unreachable_since = unreachable_since or time.monotonic()
                 late = time.monotonic() > unreachable_since + _UNREACHABLE_TIMEOUT
                 if late or not loss.temporary:

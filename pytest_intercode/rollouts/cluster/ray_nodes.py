@@ -1,9 +1,9 @@
-"""A Ray cluster: found, allowed, joined and left without traces; one actor on each of its nodes.
+"""A Ray cluster: how it is found, checked, joined and left, with one actor on each of its nodes.
 
-Ray is imported when a cluster is asked for. It starts our processes, places them, carries bytes
-(which it does without a pickle) and notices their end. It runs no call again and starts no actor
-again (``max_restarts=0``, ``max_task_retries=0``): a lost rollout is begun with the turns that
-remain, on another node if there is one, and only the driver knows these.
+Ray is only imported when a cluster is used. It starts our processes, places them, transports bytes
+(without a pickle) and notices their end. It must not retry calls or restart actors
+(``max_restarts=0``, ``max_task_retries=0``): a lost rollout is restarted with the remaining turns,
+on another node if there is one, and only the driver knows these.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = ["RayNodes"]
 
 _OPTION = "--intercode-cluster"
 _RESOURCE = "intercode"
-_CONNECT_TIMEOUT = 10.0  # seconds for a cluster to answer at all
-_MAX_CALLS = 10_000  # that an actor has under way; rollouts, that is, which the driver limits
+_CONNECT_TIMEOUT = 10.0  # seconds for a cluster to accept a connection
+_MAX_CALLS = 10_000  # simultaneous calls of an actor; the driver limits its rollouts
 _VARIABLES = {
-    # It would upload the project, gold included, to the cluster.
+    # Otherwise Ray would upload the project, including gold, to the cluster.
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray would end this process when the head is gone; the run says so instead.
+    # Otherwise Ray would end this process when the head is gone; the run reports that instead.
     "RAY_gcs_rpc_server_reconnect_timeout_s": "1000000",
 }
 
@@ -46,35 +46,35 @@ class RayNodes:
 
     Args:
         address: ``auto``, ``HOST:PORT``, or ``local:N`` for a cluster that is started here.
-        insecure: take a cluster that asks nobody for a token.
+        insecure: whether to use a cluster that does not require a token.
 
     Raises:
         ConfigurationError: Ray is not installed, or the cluster does not answer or may not be used.
     """
 
     def __init__(self, address: str, *, insecure: bool = False) -> None:
-        # First, as `close` would end what is not ours.
+        # Check this first, because `close` would end a connection that is not ours.
         if getattr(sys.modules.get("ray"), "is_initialized", bool)():
             raise ConfigurationError(
                 f"{_OPTION}={address}: this process is connected to a Ray cluster already"
             )
         self._local: LocalCluster | None = None
         self._environment = {name: os.environ.get(name) for name in _VARIABLES}
-        self._resources: dict[str, dict[str, Any]] = {}  # of an actor, by Ray's id of the node
+        self._resources: dict[str, dict[str, Any]] = {}  # an actor's options, by the node's id
         self._counter: Any = None
         self._ray: Any = None
         os.environ.update(_VARIABLES)
         try:
             if address.startswith("local:"):
                 self._start_local(address)
-            self._ray = _imported()  # it reads its variables when it is imported
+            self._ray = _imported()  # Ray reads its variables when it is imported
             self._connect(address, insecure)
         except BaseException:
             self.close()
             raise
 
     def find(self) -> Mapping[str, tuple[str, float]]:
-        """Return the name and the weight of each node that is there, by Ray's id of it."""
+        """Return the name and the weight of each live node, by its id in Ray."""
         nodes = {}
         for node in self._ray.nodes():
             resources = node.get("Resources") or {}
@@ -90,7 +90,7 @@ class RayNodes:
         return nodes
 
     def start(self, node: str) -> Process:
-        """Start a process of ours on a node."""
+        """Start our process on a node."""
         actor = self._ray.remote(Node).options(
             **self._resources[node],
             max_restarts=0,
@@ -104,7 +104,7 @@ class RayNodes:
         """Put bytes into the object store.
 
         Raises:
-            InfrastructureError: it does not take them.
+            InfrastructureError: the object store does not accept them.
         """
         try:
             return self._ray.put(content)
@@ -113,7 +113,7 @@ class RayNodes:
             raise InfrastructureError(f"Ray does not store a file for nodes: {text:.200}") from None
 
     def count(self, budget: bytes) -> str:
-        """Start what counts the run's budget, on this machine; it ends with the driver."""
+        """Start the actor for the run's budget on this machine; it ends with the driver."""
         name = f"budget-{uuid.uuid4().hex}"
         self._counter = (
             self._ray.remote(BudgetActor)
@@ -128,7 +128,7 @@ class RayNodes:
         return name
 
     def close(self) -> None:
-        """Leave the cluster, and put the environment back."""
+        """Leave the cluster, and restore the environment variables."""
         self._counter = None
         if self._ray is not None:
             with _undisturbed(), contextlib.suppress(Exception):
@@ -184,7 +184,7 @@ class RayNodes:
 
 
 class _RayProcess:
-    """An actor of Ray's, one :class:`Node`."""
+    """A Ray actor that runs a :class:`Node`."""
 
     def __init__(self, ray: Any, actor: Any) -> None:
         self._ray = ray
@@ -198,7 +198,7 @@ class _RayProcess:
         """
         try:
             answer = getattr(self._actor, method).remote(*arguments)
-            del arguments  # it may be large, and the answer late
+            del arguments  # they may be large, and the answer may take long
             return await answer
         except Exception as error:
             unavailable = isinstance(error, self._ray.exceptions.ActorUnavailableError)
@@ -211,7 +211,7 @@ class _RayProcess:
 
 
 def _loss(error: BaseException, *, temporary: bool) -> Loss:
-    """Return an error of Ray's in a few words."""
+    """Describe an error of Ray in a few words."""
     text = " ".join(str(error).split())
     if "node has died" in text or "node was terminated" in text:
         return Loss("the node is gone", node_is_gone=True)
@@ -223,10 +223,10 @@ def _loss(error: BaseException, *, temporary: bool) -> Loss:
 
 
 def _imported() -> Any:
-    """Import Ray, and put back what it replaces in this process.
+    """Import Ray, and restore everything that it replaces in this process.
 
     Raises:
-        ConfigurationError: it is not installed.
+        ConfigurationError: Ray is not installed.
     """
     with _undisturbed(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -240,7 +240,7 @@ def _imported() -> Any:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Put back the handlers of signals and of errors that Ray replaces, and pytest's prompt."""
+    """Restore the signal handlers, the excepthook and the debugger's variable that Ray replaces."""
     hook, prompt = sys.excepthook, os.environ.get("PYTHONBREAKPOINT")
     main = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGTERM, signal.SIGINT) if main else ()
@@ -258,9 +258,9 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _quiet() -> None:
-    """Keep Ray's messages off the terminal, which is pytest's."""
+    """Keep Ray's messages off the terminal, which pytest uses."""
     logging.getLogger("ray").setLevel(logging.ERROR)
-    with contextlib.suppress(ImportError, AttributeError):  # an earlier cluster's token
+    with contextlib.suppress(ImportError, AttributeError):  # forget an earlier cluster's token
         from ray._raylet import AuthenticationTokenLoader
 
         AuthenticationTokenLoader.instance().reset_cache()
@@ -271,10 +271,10 @@ def _quiet() -> None:
 
 
 def _resolve(address: str, source: str) -> str:
-    """Return the address that is meant by ``auto``; refuse what cannot be used.
+    """Resolve ``auto`` to an address, and refuse addresses that cannot be used.
 
     Raises:
-        ConfigurationError: there is none, or it is a client's.
+        ConfigurationError: there is no cluster, or the address is that of Ray's client.
     """
     if address.startswith("ray://") or os.environ.get("RAY_ADDRESS", "").startswith("ray://"):
         raise ConfigurationError(
@@ -298,8 +298,8 @@ def _resolve(address: str, source: str) -> str:
 
 
 def _read_variables() -> None:
-    """Have Ray read its variables again, where a trainer has imported it before they were set."""
-    with contextlib.suppress(Exception):  # Ray's own, which another version may not have
+    """Make Ray read its variables again, as a trainer may have imported it before they were set."""
+    with contextlib.suppress(Exception):  # private names, which another version may not have
         from ray._raylet import AuthenticationTokenLoader, Config
 
         Config.initialize("")
@@ -307,10 +307,10 @@ def _read_variables() -> None:
 
 
 def _probe(address: str, source: str) -> None:
-    """Check that a service listens there, as Ray itself would wait for minutes.
+    """Check that a service listens at an address, because Ray itself would wait for minutes.
 
     Raises:
-        ConfigurationError: nothing does.
+        ConfigurationError: no service listens there.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():

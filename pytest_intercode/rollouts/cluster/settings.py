@@ -1,4 +1,4 @@
-"""What all rollouts of a run have in common on every node: plain data, sent once as JSON."""
+"""Settings that all rollouts of a run share on every node: plain data, sent once as JSON."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _CHAT = ("single-turn", "try-again", "react", "plan-solve", "tools")
 
 @dataclass(frozen=True)
 class AgentSource:
-    """What a node needs to make one of a run's agents.
+    """The data that a node needs to create one of a run's agents.
 
     Attributes:
         name: the agent as ``--intercode-agent`` names it.
-        arguments: what it is made with.
-        file: the file that it replays, if it does.
-        archive: the folder that it lives in; None for one that every node has by itself.
-        subfolder: where that folder is, below the folder where relative paths start.
+        arguments: its arguments.
+        file: the file that it replays, if it replays one.
+        archive: the folder with its code; None for an agent that every node already has.
+        subfolder: the path of that folder, below the folder where relative paths start.
     """
 
     name: str
@@ -41,12 +41,12 @@ class AgentSource:
 
     @property
     def files(self) -> tuple[FileRef, ...]:
-        """What has to be sent."""
+        """The files that have to be sent."""
         return tuple(ref for ref in (self.archive, self.file) if ref is not None)
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> AgentSource:
-        """Return what its fields say, as JSON has them."""
+        """Return the source from its fields in JSON."""
         refs = {
             name: None if fields[name] is None else FileRef(*fields[name])
             for name in ("file", "archive")
@@ -56,20 +56,20 @@ class AgentSource:
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """What a node gets before its first rollout.
+    """The settings that a node gets before its first rollout.
 
     Attributes:
         agents: the run's agents.
-        agent_folder: where their relative paths are looked for on the driver.
-        sandbox: where sandboxes come from.
-        variables: environment variables of the driver that nodes are to have; no text shows them.
-        gateway: how programs reach models: the fields of the gateway's settings that are not keys.
-        user_model: the model that plays users; empty for those that tasks name.
-        network: sandboxes reach the network.
-        seconds: what is left of the run's time; None for no limit.
-        budget: the name of the actor that counts what the run uses up; empty where nothing but its
-            time is limited.
-        process: names the process that gets this.
+        agent_folder: the folder of their relative paths on the driver.
+        sandbox: the settings of sandboxes.
+        variables: environment variables of the driver for nodes; they are left out of the repr.
+        gateway: how programs reach models: the fields of the gateway's settings without keys.
+        user_model: the model that plays users; empty for the models that tasks name.
+        network: whether sandboxes can reach the network.
+        seconds: the remaining seconds of the run; None for no limit.
+        budget: the name of the actor that counts the run's usage; empty if nothing except the time
+            is limited.
+        process: identifies the process that gets these settings.
     """
 
     agents: tuple[AgentSource, ...] = ()
@@ -84,14 +84,14 @@ class NodeSettings:
     process: str = ""
 
     def to_json(self) -> bytes:
-        """Return it as JSON."""
+        """Return the settings as JSON."""
         agents = [vars(agent) for agent in self.agents]
         fields = {**vars(self), "agents": agents, "sandbox": self.sandbox.to_fields()}
         return json.dumps(fields, default=str).encode("ascii")
 
     @classmethod
     def from_json(cls, data: bytes) -> NodeSettings:
-        """Return what :meth:`to_json` wrote."""
+        """Return the settings from the result of :meth:`to_json`."""
         fields = json.loads(data)
         folder = fields["agent_folder"]
         return cls(
@@ -105,7 +105,7 @@ class NodeSettings:
 
 
 def why_not_on_nodes(name: str) -> str:
-    """Return why nodes cannot make an agent of this name, or nothing."""
+    """Return why nodes cannot create an agent of this name; empty if they can."""
     head = name.partition(":")[0]
     if head == "human":
         return "the agent human plays at this terminal"
@@ -117,12 +117,12 @@ def why_not_on_nodes(name: str) -> str:
 def find_agent(
     name: str, arguments: Mapping[str, str], folder: Path | None, files: FileIndex, source: str
 ) -> AgentSource:
-    """Return what nodes need of an agent, and let them ask for its files.
+    """Return the data that nodes need to create an agent, and let them ask for its files.
 
     Args:
         name: the agent.
-        arguments: what it is made with.
-        folder: where its relative paths are looked for.
+        arguments: its arguments.
+        folder: the folder of its relative paths.
         files: the files that nodes may ask for.
         source: how the user asked for the agent, for messages.
 
