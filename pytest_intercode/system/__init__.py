@@ -1,1 +1,1 @@
-"""What the other folders use of this machine: files, archives, threads, forks and connections."""
+"""Access to this machine for the other folders: files, archives, threads, forks, connections."""

@@ -1,4 +1,4 @@
-"""The files that a task brings: its tree as one tar archive, and the context of its image."""
+"""Archives of a task's files: its tree as one tar archive, and the context of its image."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = [
     *("pack_files", "unpack_archive", "unpack_files", "unpack_own"),
 ]
 
-_MAX_BYTES = 1024**3  # of an archive or a folder, unpacked
-_MAX_ENTRIES = 100_000  # files and folders of one
-_MAX_HEADERS = 1024**2  # bytes of the headers of one file, and what is read ahead
-_MAX_ALL_HEADERS = 256 * 1024**2  # of those of all files
+_MAX_BYTES = 1024**3  # bytes of an archive or a folder, unpacked
+_MAX_ENTRIES = 100_000  # files and folders in it
+_MAX_HEADERS = 1024**2  # bytes of one file's headers, including read-ahead
+_MAX_ALL_HEADERS = 256 * 1024**2  # bytes of the headers of all files
 _UNPACKERS: dict[bytes, Callable[[Path], Any]] = {
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
@@ -40,19 +40,19 @@ _UNPACKERS: dict[bytes, Callable[[Path], Any]] = {
 def build_archive(task: Task, mtime: float) -> bytes:
     """Return a tar archive of the task's archive and files, to be unpacked at ``/``.
 
-    Everything is owned by root unless the task's own archive says otherwise. Files that are given
-    inline, and those of a folder, have the time ``mtime``; equal tasks give equal bytes.
+    Everything is owned by root unless the task's own archive sets another owner. Files that are
+    given inline, and those of a folder, have the time ``mtime``; equal tasks give equal bytes.
 
     Args:
         task: the task.
         mtime: the time that files get, in seconds since the epoch.
 
     Returns:
-        No bytes when the task has no files.
+        The archive; empty if the task has no files.
 
     Raises:
-        SuiteError: the task's archive cannot be read or holds more than is read of one, or its
-            folder holds what no archive can.
+        SuiteError: the task's archive cannot be read or is too large, or its folder contains
+            special files.
     """
     if not task.files and task.archive is None:
         return b""
@@ -66,12 +66,12 @@ def pack_files(
 
     Args:
         files: the files, by path (absolute, or relative to ``workdir``).
-        workdir: where relative paths start.
+        workdir: the folder where relative paths start.
         mtime: the time that they get, in seconds since the epoch.
-        archive: what comes before them.
+        archive: an archive or a folder whose content comes before them.
 
     Raises:
-        SuiteError: as :func:`build_archive`.
+        SuiteError: see :func:`build_archive`.
     """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -96,7 +96,7 @@ def unpack_files(archive: bytes) -> dict[str, bytes]:
 
 
 def filter_archive(archive: bytes, is_kept: Callable[[str], bool]) -> bytes:
-    """Return a tar archive without the entries whose paths, from the root on, are not kept."""
+    """Return a tar archive with only the entries for whose absolute paths ``is_kept`` is true."""
     buffer = io.BytesIO()
     with (
         tarfile.open(fileobj=io.BytesIO(archive)) as packed,
@@ -109,10 +109,11 @@ def filter_archive(archive: bytes, is_kept: Callable[[str], bool]) -> bytes:
 
 
 def context_files(dockerfile: Path) -> list[tuple[str, Path]]:
-    """Return what the build of an image may use, as pairs of a name there and a path here.
+    """Return the files that an image's build may use, as pairs of a name there and a path here.
 
-    ``NAME.Dockerfile`` may use what is in ``NAME/`` next to it; a plain ``Dockerfile`` the whole
-    folder that it is in. A link to a file is that file, and leads nowhere else, as for any engine.
+    ``NAME.Dockerfile`` may use the files in ``NAME/`` next to it; a plain ``Dockerfile`` its whole
+    folder. A link to a file is replaced by the file, which must be in that folder, as every engine
+    requires.
 
     Raises:
         SuiteError: a link leads out of that folder.
@@ -126,7 +127,7 @@ def context_files(dockerfile: Path) -> list[tuple[str, Path]]:
 
 
 def _linked_files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the names of the files below a folder, sorted as paths are, and where each one is."""
+    """Yield the names of the files below a folder, in the order of paths, and their locations."""
     with Root(folder) as root:
         paths = []
         for item in root.walk():
@@ -144,7 +145,7 @@ def _linked_files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 class Budget:
-    """What is read of an archive or a folder at most, before any of it is made.
+    """Limits on the content of an archive or a folder, checked before anything is unpacked.
 
     Args:
         path: the archive or folder, for messages.
@@ -158,7 +159,7 @@ class Budget:
         """Count one file or folder.
 
         Raises:
-            SuiteError: it is one too many, or too large.
+            SuiteError: there are too many, or it is too large.
         """
         self._entries -= 1
         if self._entries < 0:
@@ -166,7 +167,7 @@ class Budget:
         self.take(size)
 
     def take(self, size: int) -> None:
-        """Count bytes; raise SuiteError for too many."""
+        """Count bytes; raise SuiteError if there are too many."""
         self._bytes -= size
         if self._bytes < 0:
             raise SuiteError(
@@ -176,10 +177,10 @@ class Budget:
 
 
 class _Unpacked:
-    """An archive's bytes without their compression, which may make gigabytes of little.
+    """An archive's decompressed bytes, with a limit, as a small archive may expand to gigabytes.
 
-    Headers and names are as long as the archive says, and tarfile reads them at once; so no more is
-    read than the content that is known of, and a little for the headers that follow.
+    The archive determines the length of headers and names, and tarfile reads each of them as a
+    whole. So no more is read than the known content, plus a little for the headers that follow.
     """
 
     def __init__(self, path: Path) -> None:
@@ -192,7 +193,7 @@ class _Unpacked:
         self._limit = _MAX_HEADERS
 
     def expect(self, member: tarfile.TarInfo) -> None:
-        """Let the content of a member be read, and the headers of the next."""
+        """Allow reading the content of a member, and the headers of the next one."""
         self._content += member.size
         end = member.offset_data + member.size + _MAX_HEADERS
         self._limit = min(end, self._content + _MAX_ALL_HEADERS)
@@ -201,7 +202,7 @@ class _Unpacked:
         """Return the next bytes.
 
         Raises:
-            SuiteError: they are of headers that are too long.
+            SuiteError: the headers are too long.
         """
         data = self._file.read(size)
         self._position += len(data)
@@ -222,7 +223,7 @@ def _members(path: Path) -> Iterator[Iterator[_Member]]:
     """Open an archive to read its members, each with its content if it is a regular file.
 
     Raises:
-        SuiteError: it cannot be read, or holds more than is read of an archive.
+        SuiteError: the archive cannot be read, or is too large.
     """
     budget = Budget(path)
 
@@ -240,7 +241,7 @@ def _members(path: Path) -> Iterator[Iterator[_Member]]:
             yield read(unpacked, source)
     except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
         raise SuiteError(f"{path}: not a tar archive that can be read: {error}") from None
-    except (ValueError, OverflowError, MemoryError) as error:  # of numbers and names in its headers
+    except (ValueError, OverflowError, MemoryError) as error:  # numbers and names in its headers
         reason = str(error) or "a size that cannot be"
         raise SuiteError(f"{path}: not a tar archive that can be read: {reason}") from None
 
@@ -257,8 +258,8 @@ def _copy_archive(archive: Archive, tar: tarfile.TarFile, mtime: float) -> None:
             if member.islnk():
                 linked = _plain(member.linkname)
                 member.linkname = f"{prefix}/{linked}" if prefix else linked
-            stale = {"path", "linkpath"}  # extended headers go before what the member says
-            if member.issparse():  # its holes are read as zeros
+            stale = {"path", "linkpath"}  # extended headers would override the member's fields
+            if member.issparse():  # its holes were read as zeros
                 member.type = tarfile.REGTYPE
                 stale.update(key for key in member.pax_headers if key.startswith("GNU.sparse"))
             if keep is not None and member.mtime >= keep:
@@ -269,15 +270,14 @@ def _copy_archive(archive: Archive, tar: tarfile.TarFile, mtime: float) -> None:
 
 
 def unpack_archive(path: Path, folder: Path) -> None:
-    """Unpack a tar archive into an empty folder of this process's own.
+    """Unpack a tar archive into an empty folder that only this process uses.
 
-    Links are made last, so that nothing is written through one, and as they are: nothing here
-    follows them.
+    Links are created last, so that nothing is written through them. Their targets are not changed,
+    because nothing here follows them.
 
     Raises:
-        SuiteError: it cannot be read, holds more than is read of an archive, or a name in it is
-            absolute, has ``..`` in it, or is there twice; or it holds what is not a file, folder or
-            link.
+        SuiteError: the archive cannot be read or is too large; a name in it is absolute, contains
+            ``..`` or occurs twice; or a member is not a file, folder or link.
     """
     links = []
     with _members(path) as members:
@@ -309,14 +309,14 @@ def unpack_archive(path: Path, folder: Path) -> None:
 def unpack_own(archive: tarfile.TarFile, folder: Path) -> None:
     """Unpack an archive that this package has packed, with its modes.
 
-    Python 3.11.2, which is Debian 12's, has no filters yet: it does without the second look.
+    Python 3.11.2 (in Debian 12) does not have filters yet; there this additional check is skipped.
     """
     archive.extraction_filter = getattr(tarfile, "tar_filter", lambda member, _: member)
     archive.extractall(folder)
 
 
 def _copy_folder(archive: Archive, target: str, tar: tarfile.TarFile, mtime: float) -> None:
-    """Add what is in a folder, in the order of its names; the folder itself becomes ``target``."""
+    """Add the content of a folder, in the order of names; the folder itself becomes ``target``."""
     keep = archive.keep_times_before
     budget = Budget(archive.path)
     try:
@@ -378,7 +378,7 @@ def add_entry(
         name: the entry's path in it.
         content: the bytes of a file, the target of a symbolic link, or None for a folder.
         mode: its permission bits.
-        mtime: when it was changed, in seconds since the epoch.
+        mtime: its modification time, in seconds since the epoch.
         owner: the numbers of its user and its group.
     """
     entry = tarfile.TarInfo(name)

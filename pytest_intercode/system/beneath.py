@@ -1,13 +1,13 @@
-"""Paths that somebody else chose, looked up below one folder and never outside of it.
+"""Lookup of untrusted paths below one folder, never outside of it.
 
 Every name that comes from a suite, a task folder, an archive, a results file or a sandbox goes
-through here. A path is first read as text (:func:`check_name`, :func:`relative_path`); then
-:class:`Root` opens it, without following any link on the way: by one call of the kernel
-(``openat2``) where it has that, else folder by folder. Where links are allowed, they are resolved
-before, and what comes of it is opened in the same way. So whatever replaces a folder by a link in
-the meantime gets an error, and never a file outside of the root.
+through here. A path is first checked as text (:func:`check_name`, :func:`relative_path`); then
+:class:`Root` opens it without following any link on the way: by one call of the kernel
+(``openat2``) if it has that, else folder by folder. If links are allowed, they are resolved first,
+and the result is opened in the same way. So if something replaces a folder by a link in the
+meantime, the result is an error, and never a file outside of the root.
 
-Only regular files are opened. A FIFO, a device or a socket is never touched.
+Only regular files are opened. A FIFO, a device or a socket is never opened.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from pytest_intercode.system.folders import Folder, folders_here
 __all__ = ["Item", "OutsideError", "Root", "check_name", "kind_of", "relative_path"]
 
 _MAX_NAME_BYTES = 255  # bytes, in every usual file system
-_MAX_ATTEMPTS = 8  # at a path whose links change while they are resolved
-# A path that is in that form already, as nearly all are.
+_MAX_ATTEMPTS = 8  # attempts at a path whose links change while they are resolved
+# A path that already is in the normal form, like nearly all paths.
 _PART = r"(?!\.\.?(?:/|\Z))[^/\0]{1,60}"
 _PLAIN = re.compile(f"{_PART}(?:/{_PART})*")
-_CHUNK = 2**16  # bytes that are read at least at a time, from a file that does not say its size
+_CHUNK = 2**16  # minimum bytes to read at a time if a file's size is not known
 _MISSING_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _T = TypeVar("_T")
 
@@ -46,15 +46,15 @@ _KINDS = {
 
 
 class OutsideError(OSError):
-    """A path leads out of its root; whether anything is there was not looked at."""
+    """A path leads out of its root; it was not checked whether it exists."""
 
 
 class Item(NamedTuple):
-    """What a walk comes to.
+    """A file, folder or link in a folder.
 
     Attributes:
         path: its path below the root, with ``/`` between names.
-        status: its own status; that of a link is not the one of what it leads to.
+        status: its own status; for a link, not the status of its target.
     """
 
     path: str
@@ -65,10 +65,10 @@ class Item(NamedTuple):
 
 
 def check_name(name: str) -> str:
-    """Return a name that is one component of a path.
+    """Check that a name is one component of a path, and return it.
 
     Raises:
-        ValueError: it is empty, ``.`` or ``..``, has a ``/`` or a NUL, or is too long.
+        ValueError: it is empty, ``.`` or ``..``, contains a ``/`` or a NUL, or is too long.
     """
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ValueError(f"a name is needed that is one component of a path, found {name!r:.80}")
@@ -78,13 +78,13 @@ def check_name(name: str) -> str:
 
 
 def relative_path(path: str) -> str:
-    """Return a relative path in its one form: without ``.``, and without ``/`` twice or at its end.
+    """Return a relative path in its normal form: without ``.``, repeated ``/`` and a final ``/``.
 
     Returns:
         The path; empty for the folder itself.
 
     Raises:
-        ValueError: it is absolute, has ``..`` in it, or has a component that cannot be a name.
+        ValueError: it is absolute, contains ``..``, or has a component that cannot be a name.
     """
     if _PLAIN.fullmatch(path):
         return path
@@ -94,7 +94,7 @@ def relative_path(path: str) -> str:
 
 
 def kind_of(status: os.stat_result) -> str:
-    """Return what a status is of: ``file``, ``folder``, ``symbolic link``, ``FIFO``, ..."""
+    """Return the kind of a file, by its status: ``file``, ``folder``, ``symbolic link``, ..."""
     return _KINDS.get(stat.S_IFMT(status.st_mode), "special file")
 
 
@@ -102,16 +102,16 @@ def kind_of(status: os.stat_result) -> str:
 
 
 class Root:
-    """A folder, and what is below it.
+    """A folder, and everything below it.
 
-    Paths are relative, as :func:`relative_path` takes them, but may have ``..`` in them and be
-    absolute where links are allowed: they are refused only where they lead out of the root. It is
-    a context manager; its methods may be called from several threads.
+    Paths are relative, as for :func:`relative_path`. If links are allowed, paths may also contain
+    ``..`` and be absolute: then they are refused only if they lead out of the root. It is a context
+    manager; its methods may be called from several threads.
 
     Args:
         folder: the folder; links on the way to it are the caller's own, and are followed.
-        links: follow symbolic links that stay below the root. Without, every link is an error, as
-            befits what a program in a sandbox may be changing at this moment.
+        links: whether to follow symbolic links that stay below the root. If not, every link is an
+            error; use that for folders that a program in a sandbox may be changing.
 
     Raises:
         OSError: the folder cannot be opened.
@@ -125,7 +125,7 @@ class Root:
         self._root: Folder | None = self._folders.open_root(self._real)
 
     def close(self) -> None:
-        """Close it; it cannot be used any longer."""
+        """Close it; it cannot be used any more."""
         if self._root is not None:
             self._folders.close(self._root)
             self._root = None
@@ -137,13 +137,13 @@ class Root:
         self.close()
 
     def locate(self, path: str) -> str:
-        """Return the path below the root that a path leads to, through no link.
+        """Resolve all links in a path, and return the result below the root.
 
-        Nothing has to be there.
+        The path need not exist.
 
         Raises:
             OutsideError: it leads out of the root.
-            OSError: its links lead to each other.
+            OSError: its links form a loop.
         """
         try:
             inner_path = relative_path(path)
@@ -154,7 +154,7 @@ class Root:
             if not self._links:
                 return inner_path
             with suppress(OSError):
-                self._status(inner_path)  # there is no link on the way, nor at its end
+                self._status(inner_path)  # raises if there is a link on the way or at its end
                 return inner_path
         full_path = os.path.join(self._real, path)
         try:
@@ -162,7 +162,7 @@ class Root:
         except ValueError:  # a NUL
             raise self._outside(path) from None
         except OSError as error:
-            if error.errno == errno.ELOOP:  # else it would go on behind the loop, by the names
+            if error.errno == errno.ELOOP:  # without `strict`, it would ignore the loop
                 raise
             real = os.path.realpath(full_path)
         prefix = self._real.rstrip(os.sep) + os.sep
@@ -173,11 +173,11 @@ class Root:
         return real[len(prefix) :].replace(os.sep, "/")
 
     def stat(self, path: str = "") -> os.stat_result:
-        """Return the status of what a path leads to.
+        """Return the status of the file that a path leads to.
 
         Raises:
             OutsideError: it leads out of the root.
-            OSError: there is nothing, or a link where none is allowed.
+            OSError: there is no such file, or there is a link and links are not allowed.
         """
         return self._look_up(path, self._status)
 
@@ -202,30 +202,30 @@ class Root:
 
         Raises:
             OutsideError: the path leads out of the root.
-            OSError: there is no such file, or it is none (EINVAL), or cannot be opened.
+            OSError: there is no such file, it is not regular (EINVAL), or it cannot be opened.
         """
         return os.fdopen(self._look_up(path, self._file), "rb")
 
     def read(self, path: str, max_bytes: int) -> bytes:
-        """Return what a regular file holds.
+        """Return the content of a regular file.
 
         Args:
             path: the file.
-            max_bytes: bytes that it may have.
+            max_bytes: maximum size of the file in bytes.
 
         Raises:
             OutsideError: the path leads out of the root.
-            OSError: as :meth:`open`, or the file has more bytes (EFBIG).
+            OSError: see :meth:`open`; or the file is larger (EFBIG).
         """
         descriptor = self._look_up(path, self._file)
         try:
-            # A file of the kernel's own does not say its size.
+            # For files of the kernel, such as in /proc, this is not their size.
             size = os.fstat(descriptor).st_size
             chunks, missing = [], 0 if size > max_bytes else max_bytes + 1
             while missing > 0 and (chunk := os.read(descriptor, min(missing, max(size, 0) + 1))):
                 chunks.append(chunk)
                 missing -= len(chunk)
-                # It may have grown, so it is read until nothing comes.
+                # The file may have grown, so read until its end.
                 size = max(size - len(chunk), _CHUNK)
         finally:
             os.close(descriptor)
@@ -234,7 +234,7 @@ class Root:
         return b"".join(chunks)
 
     def items(self, path: str = "") -> list[Item]:
-        """Return what is in a folder, sorted.
+        """Return the items in a folder, sorted.
 
         Raises:
             OutsideError: the path leads out of the root.
@@ -252,7 +252,7 @@ class Root:
         return [item.path.rpartition("/")[2] for item in self.items(path)]
 
     def walk(self, path: str = "") -> Iterator[Item]:
-        """Yield all below a folder, sorted, a folder before what is in it. No link is followed.
+        """Yield all items below a folder, sorted, parents first; links are not followed.
 
         Raises:
             OutsideError: the path leads out of the root.
@@ -269,7 +269,7 @@ class Root:
                 levels.append(iter(self._items(item.path)))
 
     def target(self, path: str) -> str:
-        """Return what a symbolic link says. Links on the way to it are followed, as elsewhere.
+        """Return the target of a symbolic link. Links on the way to it are followed as usual.
 
         Raises:
             OutsideError: the path leads out of the root.
@@ -288,9 +288,9 @@ class Root:
         return OutsideError(errno.EXDEV, f"leads out of {self.path}", path)
 
     def _look_up(self, path: str, use: Callable[[str], _T]) -> _T:
-        """Return what ``use`` returns for the path below the root that a path leads to.
+        """Resolve a path, and return the result of ``use`` for the path below the root.
 
-        It is called with a path in its one form, and fails with ELOOP where a link is on the way.
+        It is called with a path in the normal form, and must fail with ELOOP if it meets a link.
         """
         try:
             relative = relative_path(path)
@@ -319,7 +319,8 @@ class Root:
 
     # -- paths without links
 
-    # Each use has a descriptor of its own, and with it a place of its own in the list of names.
+    # Each use opens its own descriptor, because the position in a folder's list of names belongs
+    # to the descriptor.
 
     def _status(self, path: str) -> os.stat_result:
         parent, _, name = path.rpartition("/")
@@ -333,13 +334,13 @@ class Root:
         parent, _, name = path.rpartition("/")
         folder = self._open_folder(parent)
         try:
-            # Even to open a device may do something, so that its kind is looked at before.
+            # Opening a device may have side effects, so check the kind first.
             _check_file(self._plain_status(folder, name or ".", path), path)
             descriptor = self._folders.open_file(folder, name)
         finally:
             self._folders.close(folder)
         try:
-            # Another file may have taken its place since it was looked at.
+            # Check again, because another file may have replaced it since then.
             _check_file(os.fstat(descriptor), path)
         except OSError:
             os.close(descriptor)

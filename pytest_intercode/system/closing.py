@@ -1,4 +1,4 @@
-"""What a ``with`` closes."""
+"""A base class of objects that a ``with`` closes."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ class Closing:
 
     @abstractmethod
     def close(self) -> None:
-        """End all that it has; may be called twice."""
+        """Close it; may be called twice."""

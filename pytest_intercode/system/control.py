@@ -1,7 +1,7 @@
-"""Sockets by which other processes of this user ask a process something, and tell it something.
+"""Sockets by which other processes of this user send requests to a process.
 
-A request is a JSON object on a line, and so is its answer. The socket is in a folder that nobody
-else can open, so who can connect is this user, or root. It costs nothing while nobody asks.
+A request is a JSON object on one line, and so is its answer. The socket is in a folder that nobody
+else can open, so only this user and root can connect. It costs nothing while there are no requests.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ Message: TypeAlias = "dict[str, Any]"
 Answer: TypeAlias = Callable[[Mapping[str, Any]], Message]
 
 _MAX_REQUEST = 64 * 1024  # bytes
-_MAX_ANSWER = 64 * 1024 * 1024  # bytes: some thousand episodes
+_MAX_ANSWER = 64 * 1024 * 1024  # bytes, enough for some thousand episodes
 _MAX_WAITING = 16  # connections
-_REQUEST_TIMEOUT = 2.0  # seconds for a request to come, and for its answer to be taken
+_REQUEST_TIMEOUT = 2.0  # seconds for a request to arrive, and for its answer to be received
 _CLOSE_TIMEOUT = 5.0  # seconds for the thread to end
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _SHORTAGE_INTERVAL = 0.2  # seconds until the system may have descriptors again
 
 
 class NoAnswer(Exception):
-    """Nobody answered, or nothing that can be read."""
+    """There was no answer, or it could not be read."""
 
 
 class ControlSocket:
-    """Answers requests on a thread of its own, one after the other.
+    """Answers requests on its own thread, one after the other.
 
     Args:
-        path: where the socket is made.
+        path: the path of the socket.
         answer: returns the answer to a request; called on the thread.
-        name: of the thread.
+        name: the name of the thread.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the socket cannot be created.
     """
 
     def __init__(self, path: Path, answer: Answer, *, name: str) -> None:
@@ -75,13 +75,13 @@ class ControlSocket:
         self._listener.close()
 
     def close(self) -> None:
-        """Answer nothing more; may be called twice. Does nothing in a forked child."""
+        """Stop answering; may be called twice. Does nothing in a forked child."""
         if self._closing or not self._process.is_this:
             return
         self._closing = True
         with contextlib.suppress(OSError), unix_socket() as waker:
             waker.settimeout(_CLOSE_TIMEOUT)
-            waker.connect(str(self._path))  # the thread waits for somebody to connect
+            waker.connect(str(self._path))  # wake the thread, which waits for a connection
         self._thread.join(_CLOSE_TIMEOUT)
         with contextlib.suppress(OSError):  # an agent may have closed it
             self._listener.close()
@@ -93,13 +93,13 @@ class ControlSocket:
                 connection, _ = self._listener.accept()
             except OSError as error:
                 if error.errno not in _SHORTAGES:
-                    return  # an agent that closes descriptors which are not its own
+                    return  # an agent has closed foreign descriptors, such as this one
                 time.sleep(_SHORTAGE_INTERVAL)
                 continue
             with connection:
                 if self._closing:
                     return
-                with contextlib.suppress(Exception):  # one that asks wrongly gets no answer
+                with contextlib.suppress(Exception):  # a malformed request gets no answer
                     connection.settimeout(_REQUEST_TIMEOUT)
                     request = json.loads(_read_line(connection, _MAX_REQUEST))
                     if isinstance(request, dict):
@@ -108,10 +108,10 @@ class ControlSocket:
 
 
 def run_sockets() -> list[Path]:
-    """Return the sockets of the runs of this user that live on this machine.
+    """Return the sockets of this user's running runs on this machine.
 
     Raises:
-        SandboxError: others may open the folder that they are in.
+        SandboxError: others may open the folder of the sockets.
     """
     return [path for folder in living_folders() for path in sorted(folder.glob(f"*/{RUN_SOCKET}"))]
 
@@ -120,12 +120,12 @@ def ask(path: Path, request: Message, timeout: float) -> Message:
     """Return the answer to a request.
 
     Args:
-        path: of the socket.
+        path: the path of the socket.
         request: the request.
         timeout: seconds to wait, for each part of the answer.
 
     Raises:
-        NoAnswer: there is none.
+        NoAnswer: there is no answer.
     """
     try:
         with unix_socket() as connection:
@@ -141,10 +141,10 @@ def ask(path: Path, request: Message, timeout: float) -> Message:
 
 
 def ask_all(paths: Iterable[Path], request: Message, timeout: float) -> dict[Path, Message]:
-    """Return the answers to a request by the sockets of those that answer in time.
+    """Return the answers to a request that arrive in time, by the paths of their sockets.
 
     Args:
-        paths: of the sockets, which are asked at the same time.
+        paths: the paths of the sockets, which are asked at the same time.
         request: the request.
         timeout: seconds to wait, for all of them together.
     """
@@ -155,7 +155,7 @@ def ask_all(paths: Iterable[Path], request: Message, timeout: float) -> dict[Pat
             answers[path] = ask(path, request, timeout)
 
     deadline = time.monotonic() + timeout
-    # Ctrl-C, or the end of a run, waits for none of them.
+    # Daemon threads, so that Ctrl-C or the end of a run does not wait for them.
     threads = [threading.Thread(target=ask_one, args=(path,), daemon=True) for path in paths]
     for thread in threads:
         thread.start()
@@ -165,10 +165,10 @@ def ask_all(paths: Iterable[Path], request: Message, timeout: float) -> dict[Pat
 
 
 def _read_line(connection: socket.socket, max_bytes: int) -> bytes:
-    """Return what comes before the first line end.
+    """Return the first line.
 
     Raises:
-        ValueError: it is too much, or has no end.
+        ValueError: it is too long, or has no end.
     """
     line = bytearray()
     while not line.endswith(b"\n"):

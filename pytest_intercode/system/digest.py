@@ -1,7 +1,7 @@
-"""The digest of a task, by which results of a task that has changed since are recognised.
+"""The digest of a task, which shows whether the task has changed since a result was recorded.
 
-Reads the files that a task names. Computed when a record is written or a run is resumed, never when
-tasks are collected.
+Computing it reads the files that a task names. This is done when a record is written or a run is
+resumed, never when tasks are collected.
 """
 
 from __future__ import annotations
@@ -39,40 +39,40 @@ PARTS = (
     *("verification", "user", "variables", "steps", "overall", "judge", "conversation", "mounts"),
     "services",
 )
-"""The fields of a task that its digest is of: what the agent gets, and what it is graded by.
+"""The fields of a task in its digest: what the agent gets, and what it is graded by.
 
-Those of its environment are added, but for the ones that are not graded.
+The fields of its environment are added, except for those that are not graded.
 
-Where the task was read from, its labels, its number of turns and its limits of time are not part of
-it. An image that the task does not name is the environment's; records name it by themselves.
+The task's source, labels, number of turns and time limits are not part of the digest. Neither is an
+image that the environment chooses; records name it separately.
 """
 
-# No part where a task has none: older digests hold.
+# Left out of the digest if they have these values, so that older digests stay valid.
 _LATER_DEFAULTS: dict[str, Any] = {"verification": None, "user": "", "overall": "mean"}
 _LATER_DEFAULTS |= {"variables": (), "steps": (), "judge": None, "conversation": None}
 _LATER_DEFAULTS |= {"mounts": (), "services": Services()}
 _LATER_FIELDS = {"hosts", "lenient", "offline", "fetches", "carried", "evidence", "service"}
 _LATER_FIELDS |= {"read_only"}
-# Every task had these once.
+# Every task had these fields once, so they are always part of the digest.
 _FIRST_FIELDS: dict[str, Any] = {"database": None, "tests": [], "test_setup": "", "entry": ""}
 _FILE_PARTS = ("archive", "mounts", "services", "image", "verification", "steps", "files")
-"""Parts that name files, or could be changed: the digest of a task without them stays."""
+"""Parts that name files or are mutable; the digest of a task without them cannot change."""
 
 _MAX_LATEST = 256  # digests that are kept
-_latest: dict[int, tuple[Task, str]] = {}  # tasks that are being played: each asks a few times
+_latest: dict[int, tuple[Task, str]] = {}  # a cache, as an episode asks for its digest repeatedly
 _LENGTH = 16  # hexadecimal digits
-_BLOCK = 2**20  # bytes that are read at once
+_BLOCK = 2**20  # bytes that are read at a time
 _JSON = json.JSONEncoder(sort_keys=True, default=lambda value: f"{type(value)} {value}")
-_READ_LOCK = threading.Lock()  # what several threads ask for at once is read once
+_READ_LOCK = threading.Lock()  # so that simultaneous requests read a file only once
 
 _State: TypeAlias = "tuple[tuple[str, int, int, int], ...]"
 
 
 def digest(task: Task) -> str:
-    """Return 16 hexadecimal digits of SHA-256 over :data:`PARTS`, the content of files included.
+    """Return 16 hexadecimal digits of SHA-256 over :data:`PARTS`, including the content of files.
 
-    A file that is not there counts as missing, which is not an error. The content of each file is
-    read once in a process, and again when its size or its time changed.
+    A missing file is not an error, but part of the digest. The content of each file is read once in
+    a process, and again if its size or its time changed.
     """
     cached = _latest.get(id(task))
     if cached is not None:
@@ -89,12 +89,12 @@ def digest(task: Task) -> str:
     if not own_content and not any(map(values.get, _FILE_PARTS)):
         if len(_latest) >= _MAX_LATEST:
             _latest.clear()
-        _latest[id(task)] = task, task_digest  # keeps the task, and so its number
+        _latest[id(task)] = task, task_digest  # keep the task, so that its id stays unique
     return task_digest
 
 
 def _canonical_fields(task_fields: TaskFields) -> dict[str, Any]:
-    """Return those of an environment's fields that are graded, and that a task gives."""
+    """Return the environment's own fields that are graded and differ from their defaults."""
     content = {}
     for field in fields(task_fields):
         value = getattr(task_fields, field.name)
@@ -105,7 +105,7 @@ def _canonical_fields(task_fields: TaskFields) -> dict[str, Any]:
 
 
 def _canonical(value: Any) -> Any:
-    """Return what equal values have in common, as JSON values."""
+    """Return a canonical form of a value, in JSON values: equal for equal values."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, (tuple, list)):
@@ -158,7 +158,7 @@ def _digest_archive(archive: Archive) -> str | None:
 
 @cache
 def _digest_context(dockerfile: Path) -> list[list[Any]] | None:
-    """Read what a build may use, once in a process, as it is built once."""
+    """Return the files that a build may use; once in a process, because it is built once."""
     try:
         return [
             [name, bool(path.stat().st_mode & 0o100), _digest_file(path)]
@@ -169,7 +169,7 @@ def _digest_context(dockerfile: Path) -> list[list[Any]] | None:
 
 
 def _file_states(path: Path) -> _State:
-    """Return what changes with the content of files: their names, modes, sizes and times."""
+    """Return what changes with the content of files: names, modes, sizes and times."""
     items = [Item("", path.stat())]
     if stat.S_ISDIR(items[0].status.st_mode):
         with Root(path, links=False) as root:
@@ -183,7 +183,7 @@ def _file_content(path: Path, state: _State) -> str:
 
 
 def file_digest(source: Path | IO[bytes]) -> str:
-    """Return the SHA-256 of a file, or of what is left to be read of one."""
+    """Return the SHA-256 of a file, or of the rest of an open file."""
     content = hashlib.sha256()
     with source.open("rb") if isinstance(source, Path) else nullcontext(source) as file:
         while block := file.read(_BLOCK):
@@ -198,15 +198,15 @@ def _archive_content(archive: Archive, state: _State) -> str:
 
 
 def value_digest(value: object) -> str:
-    """Return 16 hexadecimal digits of SHA-256 over a value of a test's own.
+    """Return 16 hexadecimal digits of SHA-256 over a value of the user's test.
 
     Equal values have equal digests in every run: the order of a mapping or of a set does not count.
-    Of a function, a class, and any other object that can be called, only the name counts. Of an
-    object that nothing else is known of, what it would be pickled as counts.
+    For a function, a class, and any other callable, only the name counts. For an object of another
+    type, the result of its pickling methods counts.
 
     Raises:
-        TypeError: nothing says what a value is, such as a lock.
-        RecursionError: a value holds itself.
+        TypeError: a value, such as a lock, has no comparable form.
+        RecursionError: a value contains itself.
     """
     return hashlib.sha256(_to_json(_plain(value)).encode("ascii")).hexdigest()[:_LENGTH]
 
@@ -239,10 +239,10 @@ def _plain(value: object) -> object:
 
 
 def _reduce(value: object) -> object:
-    """Return what an object would be pickled as, which says all that makes it up."""
+    """Return the form in which an object would be pickled, which contains all its state."""
     try:
         parts = value.__reduce_ex__(2)
-    except Exception as error:  # what its class raises, also where it cannot be pickled
+    except Exception as error:  # whatever its class raises, for example if it cannot be pickled
         raise TypeError(f"nothing says what a {type(value).__qualname__} is") from error
     if isinstance(parts, str):
         return parts

@@ -1,7 +1,7 @@
-"""The extras of this package: what is imported for each, what it is for, how it is installed.
+"""The extras of this package: their modules, their purposes, and how to install them.
 
-Versions are not said here: the metadata of the installed package have what ``pyproject.toml`` asks
-for.
+Versions are not listed here: the metadata of the installed package contain the requirements of
+``pyproject.toml``.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _DISTRIBUTION = "pytest-intercode"
 
 
 class Extra(NamedTuple):
-    """Packages that a part of this one needs, and others do not.
+    """Packages that only a part of this package needs.
 
     Attributes:
-        modules: what is imported of them.
-        label: what they are called in messages.
+        modules: the modules that are imported from them.
+        label: their name in messages.
         purpose: the part that needs them.
     """
 
@@ -59,22 +59,22 @@ EXTRAS = {
     "ray": Extra(("ray",), "Ray", "--intercode-cluster"),
     "vertex": Extra(("google.auth", "requests"), "google-auth", "models of Vertex AI"),
 }
-"""By the name in ``pip install 'pytest-intercode[NAME]'``; ``pyproject.toml`` has others for those
-who change this package."""
+"""The extras by the name in ``pip install 'pytest-intercode[NAME]'``; ``pyproject.toml`` has
+further ones for developers of this package."""
 
 
 def has_extra(name: str) -> bool:
-    """Whether what an extra installs can be imported; nothing is imported."""
+    """Whether the modules of an extra can be imported; does not import them."""
     return all(map(_is_there, EXTRAS[name].modules))
 
 
 def need(name: str, subject: str, label: str = "") -> str:
-    """Return a message: what needs an extra, and how to install it.
+    """Return a message that something needs an extra, and how to install it.
 
     Args:
         name: the extra.
-        subject: what needs it.
-        label: what of it is needed; all of it by default.
+        subject: the part that needs it.
+        label: the needed package of the extra; all packages by default.
     """
     return f"{subject} needs {label or EXTRAS[name].label}: {_command(name)}"
 
@@ -83,7 +83,7 @@ def describe_extras(needed: Collection[str] = ()) -> Iterator[Fact]:
     """Yield a fact about the extras that are installed, and one about each of the others.
 
     Args:
-        needed: those that the configuration cannot do without.
+        needed: the extras that the configuration needs.
     """
     unsuitable = {name: list(_unsuitable(name)) for name in EXTRAS}
     names = [name for name in EXTRAS if has_extra(name) and not unsuitable[name]]
@@ -98,7 +98,7 @@ def describe_extras(needed: Collection[str] = ()) -> Iterator[Fact]:
 
 
 def describe_requirements() -> Iterator[Fact]:
-    """Yield a fact about each package that has another version than this one needs."""
+    """Yield a fact about each package whose version does not fit this package."""
     for problem in _unsuitable(""):
         yield Fact("requirements", f"{problem}: pip install --upgrade {_DISTRIBUTION}", "problem")
 
@@ -110,19 +110,19 @@ def _command(name: str) -> str:
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except (ImportError, ValueError):  # without its parent; or what has no spec is in its place
+    except (ImportError, ValueError):  # its parent is missing, or an object without a spec
         return False
 
 
 def _unsuitable(extra: str) -> Iterator[str]:
-    """Yield which packages of an extra, or of this package itself, have another version."""
+    """Describe the unsuitable versions of packages of an extra, or of this package itself."""
     from importlib.metadata import PackageNotFoundError, requires, version
 
     from packaging.requirements import Requirement
 
     try:
         lines = requires(_DISTRIBUTION) or []
-    except PackageNotFoundError:  # a checkout on the path, which asks for nothing
+    except PackageNotFoundError:  # a checkout on the path, which has no metadata
         return
     for requirement in map(Requirement, lines):
         if not _applies(requirement, extra) or (extra and _applies(requirement, "")):

@@ -1,4 +1,4 @@
-"""Files: where caches are, and what a user named, written whole or not at all, read in bounds."""
+"""Files: caches, atomic writing of files that a user names, and reading with a limit."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ __all__ = [
 ]
 
 RESULTS_BEGINNING = b'{"environment": '
-"""How each line of our results files begins."""
+"""The beginning of each line of our results files."""
 
 Existing: TypeAlias = Literal["protect", "keep", "replace"]
-"""What happens to a file that is there: ``protect`` refuses to replace the results of a run, and
-replaces what else there is; ``keep`` keeps it next to the new one, under a numbered name."""
+"""What happens to an existing file: ``protect`` refuses to replace the results of a run, and
+replaces any other file; ``keep`` keeps it next to the new one, under a numbered name."""
 
 _CHUNK = 16 * 1024**2  # bytes read at a time
 
 
 @cache
 def bundled_folder(name: str) -> Path:
-    """Return where ``tasks`` or ``dockerfiles`` lie, in an installed or an editable package.
+    """Return the path of ``tasks`` or ``dockerfiles``, in an installed or an editable package.
 
     A wheel has them inside the package; a checkout has them next to it.
     """
@@ -68,10 +68,10 @@ def bundled_folder(name: str) -> Path:
 def cache_folder() -> Path:
     """Return our folder below the user's caches, which need not exist.
 
-    The caches are where ``XDG_CACHE_HOME`` says, or in ``~/.cache``.
+    The caches are in ``XDG_CACHE_HOME``, or in ``~/.cache``.
     """
     caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not caches.is_absolute():  # the specification says to ignore it
+    if not caches.is_absolute():  # the specification requires to ignore a relative path
         try:
             caches = Path.home() / ".cache"
         except RuntimeError:  # a user without a name, and HOME is not set
@@ -82,23 +82,23 @@ def cache_folder() -> Path:
 def write_file(
     path: Path, content: str | bytes, *, option: str = "", existing: Existing = "protect"
 ) -> list[str]:
-    """Write a file at a path that the user named; folders on the way to it are made.
+    """Write a file at a path that the user named; missing parent folders are created.
 
-    A regular file is written next to its place and then moved there, so that a reader finds the old
-    content or the new one. Anything else (a device, a pipe) is written to.
+    A regular file is written next to its destination and then moved there, so that a reader finds
+    either the old or the new content. Anything else (a device, a pipe) is written to directly.
 
     Args:
-        path: the file; packed with gzip if its name ends with ``.gz``, as it is read.
-        content: what it is to hold; text is written as UTF-8.
-        option: the option that named it, for the message.
-        existing: what happens to a file that is there.
+        path: the file; packed with gzip if its name ends with ``.gz``, as when it is read.
+        content: the content; text is written as UTF-8.
+        option: the option that named the file, for messages.
+        existing: what happens to an existing file.
 
     Returns:
-        A line for people, if what was there was kept under another name.
+        A line for people, if an existing file was kept under another name.
 
     Raises:
-        ConfigurationError: it cannot be written, a run writes its results to it, or it holds the
-            results of a run that are not to be replaced.
+        ConfigurationError: the file cannot be written, a run is writing its results to it, or it
+            holds the results of a run that must not be replaced.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
     notes: list[str] = []
@@ -116,17 +116,18 @@ def writing(
     notes: list[str] | None = None,
     packed: bool = False,
 ) -> Iterator[BinaryIO]:
-    """Open a file at a path that the user named, as :func:`write_file` does, to write it in parts.
+    """Open a file to write it in parts; errors are those of :func:`write_file`.
 
-    It has its place when the context ends, and never if that is by an exception. What reads in the
-    context has to say itself what is wrong with what it reads: an OSError counts as the file's.
+    The file is moved to its destination when the context ends, but not if it ends by an exception.
+    Code in the context that reads other files must handle their errors itself: any OSError is
+    reported as one of this file.
 
     Args:
-        path: as for :func:`write_file`, like what follows, and its errors.
-        option: see there.
-        existing: see there.
-        notes: gets a line for people, if what was there was kept under another name.
-        packed: what is written is packed already.
+        path: as for :func:`write_file`.
+        option: as for :func:`write_file`.
+        existing: as for :func:`write_file`.
+        notes: a line for people is added, if an existing file was kept under another name.
+        packed: whether the content is already packed.
     """
     packs = is_packed(path) and not packed
     target = f"{option}={path}" if option else f"{path}"
@@ -160,21 +161,21 @@ def _packing(file: BinaryIO, packs: bool) -> Iterator[BinaryIO]:
 
 
 class _NothingToWrite(Exception):
-    """Ends :func:`writing` before the file has its place."""
+    """Ends :func:`writing` before the file is moved to its destination."""
 
 
 def check_writable(path: Path, *, option: str = "", existing: Existing = "protect") -> None:
-    """See that :func:`write_file` can write a file later; what is there stays as it is.
+    """Check that :func:`write_file` can write a file later; an existing file is not changed.
 
     Args:
-        path: the file; folders on the way to it are made.
-        option: the option that named it, for the message.
+        path: the file; missing parent folders are created.
+        option: the option that named the file, for messages.
         existing: as for :func:`write_file`.
 
     Raises:
-        ConfigurationError: as of :func:`write_file`.
+        ConfigurationError: see :func:`write_file`.
     """
-    if path.is_file() or path.is_dir() or not path.exists():  # else opening it may wait for readers
+    if path.is_file() or path.is_dir() or not path.exists():  # opening a pipe waits for readers
         with (
             contextlib.suppress(_NothingToWrite),
             writing(path, option=option, existing=existing),
@@ -183,12 +184,12 @@ def check_writable(path: Path, *, option: str = "", existing: Existing = "protec
 
 
 def same_file(one: Path, other: Path) -> bool:
-    """Whether two paths are of one file; not where one of them is not there."""
+    """Whether two paths lead to the same file; False if one of them does not exist."""
     return one.exists() and other.exists() and one.samefile(other)
 
 
 class Readable(Protocol):
-    """What a path has that can be read."""
+    """The interface of a path that can be read."""
 
     @property
     def suffix(self) -> str:
@@ -203,15 +204,15 @@ def read_bounded(path: Readable, max_bytes: int) -> bytes | None:
 
     Args:
         path: the file.
-        max_bytes: how many bytes are read.
+        max_bytes: the maximum number of bytes.
 
     Returns:
-        None if there are more; a little gzip may be gigabytes.
+        The bytes; None if there are more, as a small gzip file may expand to gigabytes.
 
     Raises:
-        OSError: it cannot be read, or is not gzip.
-        EOFError: it is truncated gzip.
-        zlib.error: it is damaged gzip.
+        OSError: the file cannot be read, or is not gzip.
+        EOFError: the gzip data is truncated.
+        zlib.error: the gzip data is damaged.
     """
     with path.open("rb") as packed:
         if os.fstat(packed.fileno()).st_size > max_bytes:
@@ -238,10 +239,10 @@ def is_packed(path: Readable) -> bool:
 
 
 def locked(file: int) -> bool:
-    """Lock an open file for who opened it; return False if somebody else has it locked.
+    """Lock an open file; return False if another opener has locked it.
 
-    The system releases the lock when the file is closed, also when the process is killed. Where a
-    file system knows no locks, nothing is locked.
+    The system releases the lock when the file is closed, also when the process is killed. If the
+    file system does not support locks, return True without a lock.
     """
     try:
         return try_lock(file)
@@ -256,49 +257,49 @@ def _is_in_use(path: Path) -> bool:
 
 
 def holds_results(path: Path) -> bool:
-    """Whether a path is of a file that begins as our results files do."""
+    """Whether a file begins like our results files."""
     with contextlib.suppress(OSError, EOFError, zlib.error):
-        if path.is_file():  # what is read from a pipe is gone
+        if path.is_file():  # reading from a pipe would consume its content
             with open_unpacked(path) as file:
                 return file.read(len(RESULTS_BEGINNING)) == RESULTS_BEGINNING
     return False  # there is no such file, or it may not be read
 
 
 def is_results(name: str, content: bytes) -> bool:
-    """Whether a file holds the results of a run of ours; of an empty one nobody can say.
+    """Whether a file holds the results of one of our runs; False for an empty file.
 
     Args:
-        name: its name; what it holds is packed with gzip if that ends with ``.gz``.
-        content: what it holds.
+        name: its name; the content is packed with gzip if the name ends with ``.gz``.
+        content: its content.
     """
-    beginning = RESULTS_BEGINNING + b'"ic_'  # with the name of an environment of ours
+    beginning = RESULTS_BEGINNING + b'"ic_'  # with the prefix of our environments' names
     if not name.lower().endswith(".gz"):
         return content.startswith(beginning)
     with contextlib.suppress(OSError, EOFError, zlib.error):
         return gzip.GzipFile(fileobj=io.BytesIO(content)).read(len(beginning)) == beginning
-    return False  # it is packed otherwise
+    return False  # the content is not valid gzip
 
 
 def statistics_path(results: Path) -> Path:
-    """Return where the statistics of a results file are: next to it."""
+    """Return the path of the statistics of a results file, which is next to it."""
     return results.with_name(f"{results.name.removesuffix('.jsonl')}.summary.json")
 
 
 def replace_and_keep(new: Path, path: Path) -> list[str]:
-    """Move a file to its place; what is there stays next to it, as ``NAME.1`` or the next number.
+    """Move a file to its destination; an existing file is kept as ``NAME.1`` or the next number.
 
-    Whenever the process ends, and whatever fails, what was there is in one of the two places. The
-    number comes last so that a pattern like ``*.jsonl`` does not match what was kept.
+    At any time, even if the process is killed or an operation fails, the existing file has one of
+    the two names. The number comes last so that a pattern like ``*.jsonl`` does not match it.
 
     Args:
-        new: the file, in the folder of its place.
-        path: its place, which is not a link.
+        new: the file, in the folder of its destination.
+        path: the destination, which is not a link.
 
     Returns:
-        A line for people, if something was kept.
+        A line for people, if an existing file was kept.
 
     Raises:
-        OSError: it cannot be moved; what was there is in its place.
+        OSError: the file cannot be moved; the existing file has its old name.
     """
     backup = _keep(path) if path.exists() and path.stat().st_size else None
     try:
@@ -311,7 +312,7 @@ def replace_and_keep(new: Path, path: Path) -> list[str]:
 
 
 def _keep(path: Path) -> Path:
-    """Give a file a second name, or only a new one where the file system has no links."""
+    """Give a file a second name, or rename it if the file system does not support links."""
     numbers = itertools.count(1)
     while True:
         backup = path.with_name(f"{path.name}.{next(numbers)}")
@@ -321,7 +322,7 @@ def _keep(path: Path) -> Path:
             except FileExistsError:
                 raise
             except OSError:
-                backup.touch(exist_ok=False)  # nobody else's from now on
+                backup.touch(exist_ok=False)  # reserve the name
                 path.replace(backup)
             return backup
 

@@ -1,8 +1,8 @@
-"""Folders that names are looked up in, one at a time, through no link.
+"""Lookup of names in folders, one at a time, without following links.
 
-Where the system has descriptors of folders, whatever replaces a folder by a link meanwhile is of no
-effect. Windows has none: there each component of a path is looked at before it is used, which is
-enough, as no sandbox runs there that could replace one in between.
+If the system has descriptors of folders, replacing a folder by a link during a lookup has no
+effect. Windows does not have them: there each component of a path is checked before it is used.
+That is enough, because no sandbox runs there that could replace a component in between.
 """
 
 from __future__ import annotations
@@ -19,51 +19,51 @@ from typing import Any, Protocol, TypeAlias
 __all__ = ["Folder", "Folders", "folders_here"]
 
 Folder: TypeAlias = Any
-"""An open folder: a descriptor or a path; only what opened it knows which."""
+"""An open folder: a descriptor or a path, depending on the object that opened it."""
 
-# openat2(2), which has the same number on every architecture but Alpha.
+# The number of openat2(2), the same on every architecture except Alpha.
 _OPENAT2 = 437
 _NO_MAGIC_LINKS, _NO_LINKS, _BENEATH = 0x02, 0x04, 0x08
 _UNSUPPORTED_ERRORS = (errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EINVAL, errno.E2BIG)
-_JUNCTION = 0xA0000003  # the tag of what Windows has besides symbolic links, as stat.IO_REPARSE_...
+_JUNCTION = 0xA0000003  # stat.IO_REPARSE_TAG_MOUNT_POINT, which only Windows has
 
 
 class Folders(Protocol):
-    """How folders are opened, and what is in them is looked at. All of it may raise OSError."""
+    """Operations on folders and the names in them. All of them may raise OSError."""
 
     def open_root(self, path: str) -> Folder:
-        """Open a folder at a path of our own; links are followed."""
+        """Open a folder at a trusted path; links are followed."""
 
     def open_below(self, root: Folder, path: str) -> Folder:
-        """Open the folder at a relative path; ELOOP where a link is on the way."""
+        """Open the folder at a relative path; ELOOP if there is a link on the way."""
 
     def status(self, folder: Folder, name: str) -> os.stat_result:
-        """Return the status of a name in a folder; that of a link is its own."""
+        """Return the status of a name in a folder; for a link, its own status."""
 
     def open_file(self, folder: Folder, name: str) -> int:
-        """Open a file in a folder to read it; through no link, and without waiting for a FIFO."""
+        """Open a file in a folder to read it, without following links or waiting for a FIFO."""
 
     def names(self, folder: Folder) -> list[str]:
         """Return the names in a folder."""
 
     def link(self, folder: Folder, name: str) -> str:
-        """Return what a symbolic link says."""
+        """Return the target of a symbolic link."""
 
     def close(self, folder: Folder) -> None:
         """Close a folder."""
 
 
 class FoldersByPath:
-    """Folders as paths, and names as Windows has them."""
+    """Folders as paths, with the names that Windows allows."""
 
     def open_root(self, path: str) -> Folder:
-        """Return the path of a folder that is there."""
+        """Check that a folder exists, and return its path."""
         if not stat.S_ISDIR(os.stat(path).st_mode):  # noqa: PTH116
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         return path
 
     def open_below(self, root: Folder, path: str) -> Folder:
-        """Return the path of a folder below, once each component is known to be a folder."""
+        """Check that each component of a path below is a folder, and return the whole path."""
         current = root
         for name in path.split("/"):
             status = self.status(current, name)
@@ -86,7 +86,7 @@ class FoldersByPath:
         return os.listdir(folder)  # noqa: PTH208
 
     def link(self, folder: Folder, name: str) -> str:
-        """Return what a symbolic link says."""
+        """Return the target of a symbolic link."""
         return os.readlink(self._join(folder, name))  # noqa: PTH115
 
     def close(self, folder: Folder) -> None:
@@ -94,7 +94,7 @@ class FoldersByPath:
 
     @staticmethod
     def _join(folder: str, name: str) -> str:
-        # Elsewhere they are characters like others: a\\..\\b is one name, and C:x another one.
+        # On other systems these are ordinary characters: a\\..\\b is one name, and C:x another.
         if "\\" in name or ":" in name:
             raise OSError(errno.EINVAL, "is not a name on Windows", name)
         return os.path.join(folder, name)
@@ -102,14 +102,14 @@ class FoldersByPath:
 
 if sys.platform != "win32":
     _FOLDER = os.O_RDONLY | os.O_DIRECTORY
-    # To open a FIFO would wait for who writes to it, and a terminal would become our own.
+    # Opening a FIFO would wait for a writer, and a terminal could become our controlling terminal.
     _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
     class FoldersByDescriptor:
         """Folders as descriptors.
 
         Args:
-            open_below: how a folder is opened below another one.
+            open_below: opens a folder below another one.
         """
 
         def __init__(self, open_below: Callable[[int, str], int]) -> None:
@@ -132,7 +132,7 @@ if sys.platform != "win32":
             return os.listdir(folder)  # noqa: PTH208
 
         def link(self, folder: Folder, name: str) -> str:
-            """Return what a symbolic link says."""
+            """Return the target of a symbolic link."""
             return os.readlink(name, dir_fd=folder)
 
         def close(self, folder: Folder) -> None:
@@ -148,7 +148,7 @@ if sys.platform != "win32":
                     inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=current)
                 except NotADirectoryError:
                     status = os.stat(name, dir_fd=current, follow_symlinks=False)
-                    if stat.S_ISLNK(status.st_mode):  # some systems say so, and Linux does not
+                    if stat.S_ISLNK(status.st_mode):  # Linux reports ENOTDIR instead of ELOOP
                         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path) from None
                     raise
                 if current != root:
@@ -168,7 +168,7 @@ if sys.platform == "linux":
 
     def open_by_kernel(root: int, path: str) -> int:
         """Open the folder at a relative path, by one call of the kernel."""
-        flags = _FOLDER | os.O_CLOEXEC  # os.open adds it
+        flags = _FOLDER | os.O_CLOEXEC  # which os.open adds by itself
         open_how = _OpenHow(flags, 0, _BENEATH | _NO_LINKS | _NO_MAGIC_LINKS)
         while True:
             descriptor = _syscall()(
@@ -187,7 +187,7 @@ if sys.platform == "linux":
         return function
 
     def has_openat2() -> bool:
-        """Whether this kernel has the call. A filter of system calls may refuse it."""
+        """Whether the call works here; old kernels lack it, and seccomp filters may refuse it."""
         if os.uname().machine == "alpha":
             return False
         root = os.open("/", _FOLDER)
@@ -204,7 +204,7 @@ if sys.platform == "linux":
 
 @cache
 def folders_here() -> Folders:
-    """Return the way of this system."""
+    """Return the implementation for this system."""
     if sys.platform == "linux" and has_openat2():
         return FoldersByDescriptor(open_by_kernel)
     if sys.platform != "win32":

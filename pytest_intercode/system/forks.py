@@ -1,7 +1,7 @@
-"""What a forked child may do with what its parent has made: nothing.
+"""Protection of a process's objects from its forked children.
 
-A child gets copies of all objects and descriptors. It must not end what is its parent's, and a
-descriptor that it holds open would keep a sandbox alive after its parent was killed.
+A child gets copies of all objects and descriptors. It must not end resources of its parent, and a
+descriptor that it keeps open would keep a sandbox alive after its parent was killed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["MakingProcess", "close_in_children"]
 
 
 class MakingProcess:
-    """The process that an object was made in.
+    """The process in which an object was created.
 
     Args:
-        claim: what cannot be used in a forked child, with its verb: "this environment belongs".
-        replacement: what to make there: "another one".
+        claim: the object that a forked child cannot use, with a verb: "this environment belongs".
+        replacement: the object to create there: "another one".
     """
 
     def __init__(self, claim: str = "this belongs", replacement: str = "another one") -> None:
@@ -31,11 +31,11 @@ class MakingProcess:
 
     @property
     def is_this(self) -> bool:
-        """Whether it is this process, and not one that this process was forked from."""
+        """Whether it is this process, and not one from which this process was forked."""
         return os.getpid() == self._pid
 
     def check(self) -> None:
-        """Refuse a forked child. Call it before taking a lock, which may be held forever there.
+        """Raise in a forked child. Call it before taking a lock, which may be held forever there.
 
         Raises:
             SandboxError: this process is a forked child.
@@ -55,9 +55,9 @@ _holders: weakref.WeakSet[_Holder] = weakref.WeakSet()
 
 
 def close_in_children(holder: _Holder) -> None:
-    """Have ``holder.close_copies()`` called in every forked child, as long as the holder is used.
+    """Have ``holder.close_copies()`` called in every forked child, as long as the holder exists.
 
-    It closes the child's copies of descriptors, and does nothing that the parent would notice.
+    It must close the child's copies of descriptors, without affecting the parent.
     """
     _holders.add(holder)
 

@@ -1,4 +1,4 @@
-"""Git of this machine, run without anybody's settings, in folders that go with this process."""
+"""This machine's git, run without the user's settings, in folders that end with this process."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pytest_intercode.system.private_folder import PrivateFolder
 
 __all__ = ["CHECKOUT_SETTINGS", "Git", "GitError", "pack_checkout", "workplace"]
 
-_GIT_TIMEOUT = 600.0  # seconds of one command
+_GIT_TIMEOUT = 600.0  # seconds for one command
 _AUTHOR = {"NAME": "Base", "EMAIL": "base@localhost", "DATE": "2024-01-01T00:00:00Z"}
 
 CHECKOUT_SETTINGS = ("core.checkStat=minimal", "core.trustctime=false", "gc.auto=0")
-"""Settings of a repository that is packed with its work tree: a tar archive carries no ctime and no
-inode, so git is to look at size and mtime alone."""
+"""Settings of a repository that is packed with its work tree: a tar archive does not contain ctimes
+and inodes, so git should only compare sizes and mtimes."""
 
 
 class GitError(ConfigurationError):
-    """There is no git, or a command of it failed; the message is its last line."""
+    """There is no git, or a git command failed; the message is its last line."""
 
 
 @cache
@@ -40,10 +40,10 @@ def _program() -> str:
 
 
 class Git:
-    """Runs git with nothing of the user's settings, and of a repository's own only what is there.
+    """Runs git without the user's and the system's settings; only those of a repository apply.
 
     Args:
-        home: a folder for what git looks for at home; nothing is in it.
+        home: an empty folder that git uses as the home folder.
         index: a file that is used in place of a repository's own index.
     """
 
@@ -63,15 +63,15 @@ class Git:
             self._variables[f"GIT_AUTHOR_{word}"] = self._variables[f"GIT_COMMITTER_{word}"] = value
 
     def run(self, folder: Path, *words: str, stdin: int | None = None) -> str:
-        """Run a command in a folder; return what it printed, without the blanks around it.
+        """Run a command in a folder; return its output, without surrounding whitespace.
 
         Args:
             folder: the repository.
             words: the command.
-            stdin: a descriptor of what it reads; None for nothing.
+            stdin: a descriptor of its standard input; None for no input.
 
         Raises:
-            GitError: it failed, or there is no git.
+            GitError: the command failed, or there is no git.
         """
         process = subprocess.run(
             [_program(), "-C", str(folder), "-c", "safe.directory=*", *words],
@@ -88,11 +88,11 @@ class Git:
 
 
 def pack_checkout(checkout: Path, root: str, timestamp: float, path: Path) -> Path:
-    """Write a tar archive of a work tree with its repository; everything is root's.
+    """Write a tar archive of a work tree with its repository; root owns all members.
 
     Args:
         checkout: the work tree.
-        root: the folder of the archive that it is in, without a slash at its beginning.
+        root: its folder in the archive, without a leading slash.
         timestamp: the time of all members, in seconds since the epoch.
         path: the archive.
 
@@ -113,7 +113,7 @@ def pack_checkout(checkout: Path, root: str, timestamp: float, path: Path) -> Pa
 
 @contextlib.contextmanager
 def workplace() -> Iterator[Path]:
-    """Yield an empty folder, which goes with this process, however it ends."""
+    """Yield an empty folder, which is removed even if this process is killed."""
     private = PrivateFolder()
     try:
         yield private.make()

@@ -1,4 +1,4 @@
-"""Imports what a user names: ``module:Attr`` or ``path/to/file.py:Attr``."""
+"""Imports of objects that a user names: ``module:Attr`` or ``path/to/file.py:Attr``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Returned = TypeVar("_Returned")
 
 _MAX_MESSAGE = 300  # characters of an exception
 
-# Where no mistake of somebody else's is: this package, and what imports.
+# Files that a user's mistake cannot be in: this package, and the import system.
 _NOT_THEIRS = (
     f"{Path(__file__).parents[1]}{os.sep}",
     f"{Path(importlib.__file__).parent}{os.sep}",
@@ -38,26 +38,26 @@ _NOT_THEIRS = (
 def import_attribute(
     name: str, folder: Path, option: str, error: type[ConfigurationError] = ConfigurationError
 ) -> object:
-    """Return what ``module:Attr`` or ``path/to/file.py:Attr`` names; ``Attr`` may be dotted.
+    """Import ``module:Attr`` or ``path/to/file.py:Attr``; ``Attr`` may be dotted.
 
-    The folder, or that of the file, is put on the import path, so that the module can import what
-    is next to it. A file is imported under its own name, as an import of it elsewhere does, unless
-    that name is another module's.
+    The folder, or that of the file, is put on the import path, so that the module can import its
+    neighbours. A file is imported under its own name, like an import of it elsewhere, unless that
+    name belongs to another module.
 
     Args:
         name: the user's text.
-        folder: where relative paths and modules are looked for.
-        option: the option that the text is from, for messages.
+        folder: the folder in which relative paths and modules are searched.
+        option: the option with the text, for messages.
         error: the class of the error to raise.
 
     Raises:
-        ConfigurationError: it has another form, or cannot be found or imported.
+        ConfigurationError: the text has another form, or the object cannot be found or imported.
     """
     argument = f"{option}={name}"
     module_name, _, attribute = name.rpartition(":")
     if not module_name or not attribute:
         raise error(f"{argument}: the form is module:NAME or path/to/file.py:NAME")
-    # Not Path.expanduser(), which fails where there is no such user.
+    # Not Path.expanduser(), which fails if there is no such user.
     place = os.path.expanduser(module_name)  # noqa: PTH111
     file = folder / place if module_name.endswith(".py") else None
     if file is not None and not file.is_file():
@@ -69,7 +69,7 @@ def import_attribute(
         module = _import_file(file) if file else importlib.import_module(module_name)
     except (Exception, SystemExit) as raised:
         missing = raised.name if isinstance(raised, ModuleNotFoundError) else None
-        # The module itself or a package on the way to it, and not what it imports.
+        # The module itself or one of its parent packages is missing, not a module that it imports.
         if file is None and missing and f"{module_name}.".startswith(f"{missing}."):
             raise error(
                 f"{argument}: there is no module {module_name!r} in {folder} or on the import path"
@@ -90,16 +90,16 @@ def import_attribute(
 
 
 def load_point(point: EntryPoint, label: str) -> Any:
-    """Return what an entry point names.
+    """Load the object of an entry point.
 
     Args:
         point: the entry point of an installed package.
-        label: what it is, for messages.
+        label: a description of it, for messages.
 
     Raises:
         ConfigurationError: it cannot be imported, or another package has one of this name.
     """
-    from importlib.metadata import entry_points  # it imports the email package
+    from importlib.metadata import entry_points  # slow, as it imports the email package
 
     namesakes = {
         namesake.value: namesake for namesake in entry_points(group=point.group, name=point.name)
@@ -118,14 +118,14 @@ def load_point(point: EntryPoint, label: str) -> Any:
 
 
 def check_namesake(point: EntryPoint | None, label: str) -> None:
-    """See that no package has an entry point under the name of something of ours.
+    """Check that no package has an entry point with the name of a built-in object.
 
     Args:
         point: the entry point of that name; None if there is none.
-        label: what is ours, for messages.
+        label: a description of the built-in object, for messages.
 
     Raises:
-        ConfigurationError: one has: nobody knows which is meant.
+        ConfigurationError: there is one, so the name is ambiguous.
     """
     if point is not None:
         raise ConfigurationError(
@@ -135,7 +135,7 @@ def check_namesake(point: EntryPoint | None, label: str) -> None:
 
 
 def describe_point(point: EntryPoint) -> str:
-    """Return what an entry point names, and the distribution that it is of."""
+    """Return the object's name of an entry point, and its distribution."""
     return point.value if point.dist is None else f"{point.value} of {point.dist.name}"
 
 
@@ -145,34 +145,35 @@ def call_others(
     *arguments: Any,
     **options: Any,
 ) -> _Returned:
-    """Return what a function or a class of others returns.
+    """Call a function or a class of a third party, and return its result.
 
     Args:
-        function: what is called.
-        make_error: returns the error to raise where that raised one that is not ours, of a line
-            that says which, and where.
-        arguments: what it is called with.
-        options: the same, by name.
+        function: the function or the class.
+        make_error: returns the error to raise if it raises one that is not ours; called with a line
+            that describes that error and its location.
+        arguments: positional arguments.
+        options: keyword arguments.
 
     Raises:
-        IntercodeError: as it raised it, or as ``make_error`` returns it.
+        IntercodeError: the error that it raised, or the one that ``make_error`` returned.
     """
     try:
         return function(*arguments, **options)
     except IntercodeError:
         raise
     except Exception as error:
-        # What makes an instance is in the class's file as its __init__ is.
+        # For a class, use the file of its __init__.
         code_owner = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
         raise make_error(describe_error(error, code_owner)) from error
 
 
 def describe_error(error: BaseException, function: object = None) -> str:
-    """Return an exception in one line: its type, its message, and the file and line it is from.
+    """Return an exception in one line: its type, its message, and the file and line of its origin.
 
     Args:
         error: the exception.
-        function: what was called of others; the line is one of its file, or at least none of ours.
+        function: the third-party function that was called; the line is in its file if possible, and
+            never in our files.
     """
     frames = [
         frame
@@ -186,13 +187,13 @@ def describe_error(error: BaseException, function: object = None) -> str:
         place = f" ({error.filename}:{error.lineno})"
     elif frames:
         place = f" ({frames[-1].filename}:{frames[-1].lineno})"
-    elif code is not None:  # it was not entered: it takes other arguments
+    elif code is not None:  # it was not entered, because its parameters are different
         place = f" ({code.co_filename}:{code.co_firstlineno})"
     return f"{type(error).__name__}: {first_words(str(error), _MAX_MESSAGE)}{place}"
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Import a file: under its name, or under one that no module of the user has."""
+    """Import a file under its name, or under a name that no module of the user has."""
     if _is_importable(path):
         return importlib.import_module(path.stem)
     spec = importlib.util.spec_from_file_location(f"_intercode_user_{path.stem}", path)
@@ -202,7 +203,7 @@ def _import_file(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        # Else a second import would find what has run in part.
+        # Otherwise a second import would find the partially executed module.
         del sys.modules[spec.name]
         raise
     return module
@@ -212,7 +213,7 @@ def _is_importable(path: Path) -> bool:
     """Whether ``import NAME`` means this file."""
     try:
         spec = importlib.util.find_spec(path.stem) if path.stem.isidentifier() else None
-    except (ImportError, ValueError):  # a module of that name has no place, as __main__ has none
+    except (ImportError, ValueError):  # a module of that name without a spec, such as __main__
         return False
     origin = Path(spec.origin) if spec is not None and spec.origin is not None else None
     return origin is not None and origin.is_file() and origin.samefile(path)

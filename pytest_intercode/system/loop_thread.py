@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for what others await from threads without one."""
+"""An event loop on its own thread, for coroutines of threads that do not have a loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LoopThread:
     """A loop that runs from now until :meth:`stop`, on a daemon thread.
 
     Args:
-        name: of the thread.
+        name: the name of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -28,23 +28,23 @@ class LoopThread:
         self._thread.start()
 
     def begin(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Run a coroutine on the loop; from any other thread."""
+        """Run a coroutine on the loop; may be called from any other thread."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def stop(self, timeout: float) -> None:
-        """End the loop, whatever is under way, and wait for the thread; may be called twice.
+        """End the loop, even with running coroutines, and wait for the thread; may be called twice.
 
         Args:
             timeout: seconds.
         """
         self._ending = True
-        with contextlib.suppress(RuntimeError):  # it has ended, and is closed
+        with contextlib.suppress(RuntimeError):  # the loop is already closed
             self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(timeout)
 
     def _serve(self) -> None:
         try:
-            while not self._ending:  # what runs on the loop may stop it, or call sys.exit
+            while not self._ending:  # code on the loop may stop it, or call sys.exit
                 with contextlib.suppress(SystemExit, KeyboardInterrupt):
                     self.loop.run_forever()
         finally:

@@ -1,4 +1,4 @@
-"""This machine, for ``pytest-intercode doctor``: versions, disk space, and whether locks hold."""
+"""This machine, for ``pytest-intercode doctor``: versions, disk space, and whether locks work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_intercode.system.files import cache_folder, locked
 __all__ = ["describe_disk", "describe_machine", "describe_versions"]
 
 _GB = 10**9  # bytes
-_MIN_FREE = 5 * _GB  # the images of the bundled suites, and those of a few tasks
+_MIN_FREE = 5 * _GB  # enough for the images of the bundled suites and of a few tasks
 
 
 def describe_versions() -> Fact:
@@ -27,7 +27,7 @@ def describe_versions() -> Fact:
 
 
 def describe_machine() -> Iterator[Fact]:
-    """Yield facts about the folders for caches and for temporary files; nothing stays there."""
+    """Yield facts about the folders for caches and for temporary files, without leaving files."""
     folder = cache_folder()
     existing_folder = next((path for path in (folder, *folder.parents) if path.is_dir()), folder)
     for subject, path, label in (
@@ -45,12 +45,12 @@ def describe_disk(subject: str, path: Path, label: Path | None = None) -> Fact:
     """Return a fact about the free space on the disk of a folder.
 
     Args:
-        subject: what the folder is for.
+        subject: the purpose of the folder.
         path: the folder.
         label: the path to show; by default the folder's.
 
     Raises:
-        OSError: it cannot be asked.
+        OSError: the free space cannot be determined.
     """
     free = shutil.disk_usage(path).free
     text = f"{label or path}: {free / _GB:.1f} GB are free"
@@ -60,7 +60,7 @@ def describe_disk(subject: str, path: Path, label: Path | None = None) -> Fact:
 
 
 def _describe_locks(folder: Path) -> Fact:
-    """See that a file which is locked cannot be locked once more."""
+    """Check that a locked file cannot be locked a second time."""
     try:
         with tempfile.TemporaryDirectory(dir=folder) as place:
             path = Path(place, "lock")

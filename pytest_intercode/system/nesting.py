@@ -1,8 +1,8 @@
-"""How deep JSON values are nested that others wrote.
+"""A limit on the nesting of JSON values from untrusted sources.
 
-Functions that call themselves for what is in a value fail from some hundred levels on, and where
-that is depends on the Python, and on who calls them. The requests of agents, whose schemas of tools
-are the deepest part, have some ten levels.
+Recursive functions fail on values with some hundred levels; the exact number depends on the Python
+version and on the caller. The requests of agents, whose schemas of tools are the deepest part, have
+about ten levels.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 __all__ = ["MAX_DEPTH", "is_too_deep"]
 
 MAX_DEPTH = 200
-"""Lists and objects, one in the other, that a value from others may have."""
+"""Maximum levels of nested lists and objects in an untrusted value."""
 
 
 def is_too_deep(value: Any) -> bool:

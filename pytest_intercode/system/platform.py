@@ -1,11 +1,11 @@
-"""What not every system has, behind functions that work wherever this package does.
+"""Functions for features that not every system has, with the same interface on all systems.
 
-The test process runs on Linux and macOS, and commands that only read run on Windows, too. Linux has
-the fastest way to most of what is here. Other modules call these functions; they ask for
-``sys.platform`` only if all of the module belongs to one system.
+The test process runs on Linux and macOS, and commands that only read run on Windows, too. On Linux
+most of these functions have the fastest implementation. Other modules call these functions; they
+check ``sys.platform`` only if the whole module belongs to one system.
 
-Where there are two ways, each is a function, and the name that others use is one of them. So the
-tests run the portable way on Linux as well.
+If there are two implementations, each is a function, and the public name is bound to one of them.
+So the tests can run the portable implementation on Linux as well.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ __all__ = [
 ]
 
 IS_LINUX: Final = sys.platform == "linux"
-"""Whether this is Linux, for messages and for what is left out elsewhere."""
+"""Whether this is Linux, for messages and for features that other systems lack."""
 
 HAS_SANDBOXES: Final = sys.platform != "win32"
 """Whether sandboxes can be started from here."""
 
 
 class Poll(Protocol):
-    """What ``select.poll`` returns, which Windows does not have."""
+    """The interface of ``select.poll`` objects, which Windows does not have."""
 
     def register(self, fd: int, eventmask: int = ..., /) -> None:
         """Watch a descriptor for events."""
 
 
 def check_platform() -> None:
-    """Refuse a system from which no sandbox can be started.
+    """Raise on a system from which no sandbox can be started.
 
     Raises:
-        ConfigurationError: it is Windows.
+        ConfigurationError: the system is Windows.
     """
     if not HAS_SANDBOXES:
         raise ConfigurationError(
@@ -71,7 +71,7 @@ _UMASK_LOCK = threading.Lock()
 
 
 def umask_from_status() -> int | None:
-    """Return the umask, as Linux says it; None where there is no ``/proc``."""
+    """Return the umask from Linux's ``/proc``; None if that is missing."""
     with contextlib.suppress(OSError):
         file = os.open("/proc/self/status", os.O_RDONLY)
         try:
@@ -83,11 +83,11 @@ def umask_from_status() -> int | None:
 
 
 def umask_by_setting() -> int | None:
-    """Return the umask; only who sets it is told.
+    """Return the umask, which only the call that sets it returns.
 
-    Meanwhile it is one that keeps others out: of a file that another thread makes just now, too few
-    may read, and never too many. Two threads at a time would each take what the other has set for
-    the umask of the process.
+    The temporary umask is restrictive: if another thread creates a file at that time, too few users
+    may read it, but never too many. The lock is needed because two threads at a time could each
+    take the other's temporary umask for that of the process.
     """
     with _UMASK_LOCK:
         umask = os.umask(0o77)
@@ -96,7 +96,7 @@ def umask_by_setting() -> int | None:
 
 
 def user_id() -> int:
-    """Return the number of this process's user; 0 on Windows, whose files all have that."""
+    """Return the id of this process's user; 0 on Windows, where all files have that owner."""
     if sys.platform == "win32":
         return 0
     return os.getuid()
@@ -104,7 +104,7 @@ def user_id() -> int:
 
 def run_in_children(function: Callable[[], object]) -> None:
     """Have a function called in every child that is forked from this process."""
-    if sys.platform != "win32":  # which has no forks
+    if sys.platform != "win32":  # Windows has no forks
         os.register_at_fork(after_in_child=function)
 
 
@@ -117,15 +117,15 @@ def open_waker() -> tuple[int, int]:
 
 
 def wake(waker: int) -> None:
-    """End every wait for the other end of a waker, and all that follow."""
-    os.write(waker, struct.pack("@Q", 1))  # a number, as an eventfd takes it
+    """End every present and later wait for the other end of a waker."""
+    os.write(waker, struct.pack("@Q", 1))  # an eventfd needs a number of eight bytes
 
 
 def hard_limit(kind: str) -> int | None:
-    """Return a limit that this process cannot raise; None where there is none.
+    """Return a limit that this process cannot raise; None if there is none.
 
     Args:
-        kind: as ``ulimit`` calls it: ``nofile``, ``nproc``.
+        kind: the resource's name: ``nofile``, ``nproc``.
     """
     if sys.platform == "win32":
         return None
@@ -135,7 +135,7 @@ def hard_limit(kind: str) -> int | None:
     return None if limit == resource.RLIM_INFINITY else limit
 
 
-# -- which process, on which machine
+# -- identities of processes and machines
 
 
 def started_after_boot(pid: int) -> str:
@@ -157,7 +157,7 @@ def started_at(pid: int) -> str:
 
 
 def boot_and_namespace() -> str:
-    """Return two words: the machine's present life, and where numbers of processes are valid."""
+    """Return two words: an id of the machine's current boot, and the namespace of process ids."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -171,8 +171,9 @@ def boot_and_namespace() -> str:
 def name_and_address() -> str:
     """Return two words: this machine's name, and the address of its network card.
 
-    Its present life need not be known, as :func:`started_at` says the time of day. Names alone may
-    be those of several machines. Where there is no card, no two processes have the same words.
+    The boot does not matter, because :func:`started_at` returns an absolute time. The name alone is
+    not enough, because several machines may share it. If there is no card, each process gets a
+    different, random address.
     """
     import uuid
 
@@ -184,8 +185,8 @@ def name_and_address() -> str:
 if sys.platform == "win32":
     import msvcrt
 
-    # Nobody else may read what is locked, so it is a byte that no file of ours has: the last one
-    # that msvcrt.locking reaches.
+    # Other processes cannot read a locked byte, so lock one that none of our files contains: the
+    # last one that msvcrt.locking can reach.
     _LOCKED_BYTE = 2**31 - 2
     _LOCK_INTERVAL = 0.05  # seconds between two tries
 
@@ -198,7 +199,7 @@ if sys.platform == "win32":
             os.lseek(file, position, os.SEEK_SET)
 
     def try_lock(file: int) -> bool:
-        """Lock an open file for who opened it; False if somebody else has it locked."""
+        """Lock an open file; return False if another opener has locked it."""
         try:
             _set_lock(file, msvcrt.LK_NBLCK)
         except PermissionError:
@@ -211,11 +212,11 @@ if sys.platform == "win32":
             time.sleep(_LOCK_INTERVAL)
 
     def unlock(file: int) -> None:
-        """Unlock an open file; closing it does so, too."""
+        """Unlock an open file; closing it has the same effect."""
         _set_lock(file, msvcrt.LK_UNLCK)
 
     def lockable(folder: Path, *, links: bool = True) -> int:
-        """Return a descriptor that can be locked for all of a folder."""
+        """Return a descriptor whose lock stands for a whole folder."""
         return os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
 
 else:
@@ -223,7 +224,7 @@ else:
     import termios
 
     def try_lock(file: int) -> bool:
-        """Lock an open file for who opened it; False if somebody else has it locked.
+        """Lock an open file; return False if another opener has locked it.
 
         The system releases the lock when the file is closed, also when the process is killed. A
         forked child shares its parent's lock.
@@ -246,15 +247,15 @@ else:
         fcntl.flock(file, fcntl.LOCK_EX)
 
     def unlock(file: int) -> None:
-        """Unlock an open file, for forked children that have it open, too."""
+        """Unlock an open file, also for forked children that have it open."""
         fcntl.flock(file, fcntl.LOCK_UN)
 
     def lockable(folder: Path, *, links: bool = True) -> int:
-        """Return a descriptor that can be locked for all of a folder.
+        """Return a descriptor whose lock stands for a whole folder.
 
         Args:
             folder: the folder.
-            links: it may be a symbolic link to one.
+            links: whether it may be a symbolic link to a folder.
 
         Raises:
             OSError: there is no such folder, or it may not be read.
@@ -262,14 +263,14 @@ else:
         return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | (0 if links else os.O_NOFOLLOW))
 
 
-# -- descriptors of folders and pipes, which Windows has not
+# -- descriptors of folders and pipes, which Windows does not have
 
 
 def open_folder(path: str) -> int:
     """Return a descriptor of a folder, for ``os.fchdir`` and ``dir_fd``.
 
     Raises:
-        OSError: there is no such folder, or it may not be read, which only Linux does not need.
+        OSError: there is no such folder, or (except on Linux) it may not be read.
     """
     if sys.platform == "linux":
         return os.open(path, os.O_PATH | os.O_DIRECTORY)
@@ -279,25 +280,25 @@ def open_folder(path: str) -> int:
 
 
 def open_pipe(process: int, number: int, mode: int) -> int | None:
-    """Open an end of a pipe that another process has, without waiting for it.
+    """Open an end of a pipe that another process has open, without waiting for the other end.
 
     Args:
-        process: a descriptor of its folder in ``/proc``.
-        number: its descriptor of the pipe.
+        process: a descriptor of the process's folder in ``/proc``.
+        number: the process's descriptor of the pipe.
         mode: ``os.O_RDONLY`` or ``os.O_WRONLY``.
 
     Returns:
-        None if that is of anything else, such as a device, which is not opened to find out what it
-        is; and where the system does not show what processes have open.
+        The descriptor; None if it is not a pipe, which is checked without opening it (it may be a
+        device), and on systems that do not show the open files of processes.
 
     Raises:
-        OSError: it may not be opened, or is gone.
+        OSError: the pipe may not be opened, or is gone.
     """
     if sys.platform == "linux":
         place = os.open(f"fd/{number}", os.O_PATH, dir_fd=process)
         try:
             if stat.S_ISFIFO(os.fstat(place).st_mode):
-                # What was looked at, as behind the number something else may be by now.
+                # Open the checked file; the process's descriptor may be another file by now.
                 return os.open(f"/proc/self/fd/{place}", mode | os.O_NONBLOCK)
         finally:
             os.close(place)
@@ -305,7 +306,7 @@ def open_pipe(process: int, number: int, mode: int) -> int | None:
 
 
 def readable_bytes(pipe: int) -> int:
-    """Return how many bytes are in a pipe now."""
+    """Return how many bytes can be read from a pipe now."""
     count = array("i", [0])
     if sys.platform != "win32":
         fcntl.ioctl(pipe, termios.FIONREAD, count)
@@ -319,7 +320,7 @@ def unix_socket() -> socket.socket:
     """Return a socket whose address is a path.
 
     Raises:
-        OSError: the system has none, as Windows.
+        OSError: the system does not have them (Windows).
     """
     if sys.platform == "win32":
         raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
@@ -327,9 +328,9 @@ def unix_socket() -> socket.socket:
 
 
 def peer_network(connection: socket.socket) -> int:
-    """Return the network namespace of who has connected to a Unix socket.
+    """Return the network namespace of the process that has connected to a Unix socket.
 
-    It is 0 if it is not known, and for this process, which carries the connections of many
+    It is 0 if it is not known, and for this process, because it forwards the connections of many
     sandboxes.
     """
     if sys.platform == "linux":
@@ -344,9 +345,9 @@ def peer_network(connection: socket.socket) -> int:
 
 
 def watch_for_end(poll: Poll, connection: int) -> None:
-    """Have a poll see that the other end of a connection is closed, and nothing else of it.
+    """Make a poll report that the other end of a connection is closed, and no other events.
 
-    Other systems than Linux tell it only to who reads.
+    Systems other than Linux report that only when the connection is read.
     """
     if sys.platform == "linux":
         poll.register(connection, select.POLLRDHUP)
@@ -357,7 +358,7 @@ if sys.platform != "win32":
     def hung_up_once_read(connection: socket.socket) -> bool:
         """Whether the other end of a connection is closed, as far as reading shows it.
 
-        macOS's poll says it in any case. Else it is seen when all that came before has been read.
+        macOS's poll always reports it. Elsewhere it is only seen after all data has been read.
         """
         poll = select.poll()
         try:
@@ -367,23 +368,23 @@ if sys.platform != "win32":
                 return False
             if events[0][1] & (select.POLLHUP | select.POLLERR | select.POLLNVAL):
                 return True
-            # The method of the socket below TLS: that layer cannot look without taking.
+            # Call the plain socket's method: a TLS socket does not support MSG_PEEK.
             flags = socket.MSG_PEEK | socket.MSG_DONTWAIT
             return not socket.socket.recv(connection, 1, flags)
         except BlockingIOError:
             return False
-        except (OSError, ValueError):  # it was reset, or closed here just now
+        except (OSError, ValueError):  # it was reset, or another thread has just closed it
             return True
 
 
 if sys.platform == "linux":
 
     def hung_up_anyway(connection: socket.socket) -> bool:
-        """Whether the other end of a connection is closed, whatever it has still said."""
+        """Whether the other end of a connection is closed, even if there is still unread data."""
         poll = select.poll()
         try:
             poll.register(connection, select.POLLRDHUP)
-        except (OSError, ValueError):  # another thread closed it just now
+        except (OSError, ValueError):  # another thread has just closed it
             return True
         return bool(poll.poll(0))
 
@@ -392,17 +393,17 @@ if sys.platform == "linux":
 
 
 def adopts_orphans() -> bool:
-    """Whether a process can have the orphans of its descendants become its children.
+    """Whether a process can adopt the orphans among its descendants.
 
-    Linux has this ("child subreaper"). Elsewhere they become children of the first process.
+    Linux supports this ("child subreaper"). Elsewhere they become children of process 1.
     """
     return sys.platform == "linux"
 
 
 def interrupt_main_thread() -> bool:
-    """Interrupt the main thread as Ctrl-C does; False where that does nothing.
+    """Interrupt the main thread like Ctrl-C; return False if that is not possible.
 
-    So it is in what a script starts in the background, and on Windows.
+    It is not in a process that a script started in the background, and on Windows.
     """
     ignores = signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, signal.SIG_DFL, None)
     if sys.platform == "win32" or ignores:
@@ -412,16 +413,16 @@ def interrupt_main_thread() -> bool:
 
 
 def kill_by_pidfd(pidfd: int) -> None:
-    """Kill the process that a descriptor of ``os.pidfd_open`` stands for, if it still lives."""
+    """Kill the process of a descriptor from ``os.pidfd_open``, if it is still running."""
     if sys.platform == "linux":
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
 def memory_of(pid: int) -> int:
-    """Return the bytes of memory that a process occupies; 0 if it has ended.
+    """Return the resident memory of a process in bytes; 0 if it has ended.
 
-    For where the system does not limit them, as macOS.
+    It is used on systems that do not limit memory, such as macOS.
     """
     import psutil
 
@@ -431,7 +432,7 @@ def memory_of(pid: int) -> int:
         return 0
 
 
-# -- the ways of this system
+# -- the implementations for this system
 
 if sys.platform == "linux":
     present_umask = umask_from_status
@@ -447,12 +448,12 @@ else:
 
 
 def owner_name(pid: int) -> str:
-    """Name a process so that another run can find out whether it still lives."""
+    """Return a name for a process by which another run can find out whether it is running."""
     return f"{machine_identity()} {pid} {process_identity(pid)}"
 
 
 def is_dead(owner: str) -> bool:
-    """Whether a process that was so named ran here, in this machine's present life, and is gone."""
+    """Whether a process with a name of :func:`owner_name` ran on this machine and has ended."""
     words = owner.rsplit(" ", 2)
     if len(words) != 3 or words[0] != machine_identity():
         return False

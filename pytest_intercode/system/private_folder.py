@@ -1,9 +1,10 @@
 """Folders for sockets and files of a run: private to the user, and removed after their process.
 
 A process has one folder below a common one in the temporary directory. A watcher, a small process
-that outlives it, removes the folder, however its process ends; Windows has none. Where both are
-killed, as with their machine or their container, the next process does: each holds a lock on its
-folder as long as it lives, and removes those that are not locked.
+that outlives it, removes the folder even if the process is killed; there is none on Windows. If
+both are killed, for example with their machine or their container, the next process removes the
+folder: each process holds a lock on its folder as long as it lives, and removes folders that are
+not locked.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from pytest_intercode.system.platform import HAS_SANDBOXES, lockable, try_lock, 
 
 __all__ = ["PrivateFolder", "common_folder", "living_folders"]
 
-_MAX_PATH_BYTES = 70  # a socket's path may have 107, and ours add some
+_MAX_PATH_BYTES = 70  # of the 107 that a socket's path may have; the rest is for names below
 
 # Its input ends when our end is closed, by us or by the system. The common folder stays as long as
-# another process has its own in it.
+# another process has a folder in it.
 _WATCHER = 'read -r _; rm -rf -- "$1"; rmdir -- "$2" 2>/dev/null'
 
 
@@ -33,7 +34,7 @@ class PrivateFolder:
     """This process's folder.
 
     Raises:
-        SandboxError: there is no place for it.
+        SandboxError: it cannot be created.
     """
 
     def __init__(self) -> None:
@@ -46,7 +47,7 @@ class PrivateFolder:
         close_in_children(self)
 
     def make(self) -> Path:
-        """Make a folder in it that every account may write to; its parents keep others out."""
+        """Create a folder in it that every user may write to; its parents keep other users out."""
         self._made += 1
         path = self._path / str(self._made)
         path.mkdir()
@@ -57,20 +58,20 @@ class PrivateFolder:
         """Close a forked child's copy of the pipe, which would keep the watcher waiting."""
         if self._watcher is not None and self._watcher.stdin is not None:
             self._watcher.stdin.close()
-            self._watcher.returncode = 0  # the parent's to wait for
+            self._watcher.returncode = 0  # so that this child does not wait for it
 
     def close(self) -> None:
-        """Remove it, and the common one if it is the last."""
+        """Remove it, and the common folder if it was the last one there."""
         if not self._process.is_this or self._lock is None:
             return
         shutil.rmtree(self._path, ignore_errors=True)
-        # Locked up to here, as another process removes what is not.
+        # Keep the lock until here, because another process removes folders that are not locked.
         os.close(self._lock)
         self._lock = None
         with contextlib.suppress(OSError):
             self._common.rmdir()
         if self._watcher is not None:
-            self._watcher.kill()  # nothing remains for it, and somebody may have stopped it
+            self._watcher.kill()  # it is not needed any more, and it may be suspended
             self._watcher.communicate()
 
 
@@ -80,12 +81,12 @@ def _start_watcher(folder: Path, common: Path) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # a signal for our process group is not for it
+        start_new_session=True,  # so that signals to our process group do not reach it
     )
 
 
 def common_folder() -> Path:
-    """Return where the folders of this user's processes are; it need not be there."""
+    """Return the folder of this user's processes' folders; it need not exist."""
     common = Path(tempfile.gettempdir()) / f"pytest-intercode-{user_id()}"
     if len(os.fsencode(common)) > _MAX_PATH_BYTES:
         common = Path("/tmp") / common.name
@@ -93,13 +94,13 @@ def common_folder() -> Path:
 
 
 def living_folders() -> list[Path]:
-    """Return the folders of this user's processes that live; of one that was killed, none.
+    """Return the folders of this user's processes that are running.
 
     Raises:
         SandboxError: others may open the common folder.
     """
     common = common_folder()
-    with contextlib.suppress(FileNotFoundError):  # it was removed just now
+    with contextlib.suppress(FileNotFoundError):  # another process has just removed it
         _check(common)
         return [folder for folder in sorted(common.iterdir()) if _is_locked(folder)]
     return []
@@ -113,10 +114,10 @@ def _is_locked(folder: Path) -> bool:
 
 
 def _make_folder(common: Path) -> tuple[Path, int]:
-    """Make a folder in the common one, and return it with the descriptor that locks it.
+    """Create a folder in the common one, and return it with the descriptor that locks it.
 
-    Nothing is locked meanwhile: another process may remove the common folder, as it is empty, or
-    the new one, as it is not locked yet. Then another one is made.
+    There is no lock during the creation: another process may remove the common folder because it is
+    empty, or the new one because it is not locked yet. Then try again.
     """
     while True:
         try:
@@ -154,7 +155,7 @@ def _sweep(common: Path) -> None:
 
 
 def _lock(folder: Path) -> int | None:
-    """Return a descriptor that holds the lock of a folder; None if it is another's, or gone."""
+    """Lock a folder, and return the descriptor; None if another process locked or removed it."""
     try:
         descriptor = lockable(folder, links=False)
     except OSError:

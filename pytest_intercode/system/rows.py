@@ -30,19 +30,19 @@ __all__ = [
 _SUFFIXES = (".json", ".jsonl", ".csv", ".tsv")
 _PICKLE_SUFFIXES = (".pkl", ".pickle")
 _PARQUET = ".parquet"
-_MAX_BYTES = 2 * 1024**3  # unpacked
+_MAX_BYTES = 2 * 1024**3  # bytes of a file, unpacked
 
 Row: TypeAlias = dict[str, Any]
 _Place: TypeAlias = "Path | SuitePath"
 
 
 def is_row_file(path: Path) -> bool:
-    """Whether a path is named like a file of rows."""
+    """Whether a path has the suffix of a file of rows."""
     return _suffix(path) in (*_SUFFIXES, *_PICKLE_SUFFIXES, _PARQUET)
 
 
 def _suffix(path: _Place) -> str:
-    """Return the suffix that names the format of rows, without ``.gz``."""
+    """Return the suffix for the format of rows, ignoring ``.gz``."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] == ".gz":
         suffixes.pop()
@@ -87,16 +87,16 @@ def json_problem(error: ValueError | RecursionError) -> str:
 
 
 def form_problem(error: Exception) -> str:
-    """Return why data that were taken for something are of another form, in a few words."""
+    """Return in a few words why data does not have the expected form."""
     is_missing = isinstance(error, KeyError)
     return f"{error.args[0]} is missing" if is_missing else "it is of another form"
 
 
 def read_json(path: Path | SuitePath) -> Any:
-    """Return what a JSON file holds.
+    """Return the content of a JSON file.
 
     Raises:
-        SuiteError: it cannot be read, or is not JSON.
+        SuiteError: the file cannot be read, or is not JSON.
     """
     try:
         return json.loads(read_text(path))
@@ -108,7 +108,7 @@ def read_text(path: Path | SuitePath) -> str:
     """Return the text of a file, unpacked if its name ends with ``.gz``.
 
     Raises:
-        SuiteError: it cannot be read, is not UTF-8, or holds more than is read.
+        SuiteError: the file cannot be read, is not UTF-8, or is too large.
     """
     try:
         data = read_bounded(path, _MAX_BYTES)
@@ -141,7 +141,7 @@ def _read_json_rows(path: _Place, text: str) -> Iterator[tuple[str, Row]]:
 
 
 def _read_json_lines(path: _Place, text: str) -> Iterator[tuple[str, Row]]:
-    for number, line in enumerate(text.split("\n"), start=1):  # texts may hold other line ends
+    for number, line in enumerate(text.split("\n"), start=1):  # strings may contain other line ends
         if not line.strip():
             continue
         try:
@@ -167,8 +167,8 @@ def _read_separated(path: _Place, text: str, delimiter: str) -> Iterator[tuple[s
 
 
 def _next_row(reader: csv.DictReader[str], max_characters: int) -> dict[str, str] | None:
-    """Return the next row, whose fields may be longer than Python's usual limit of 128 Ki."""
-    usual = csv.field_size_limit(max_characters)  # of this process
+    """Return the next row, whose fields may be longer than Python's default limit of 128 Ki."""
+    usual = csv.field_size_limit(max_characters)  # a setting of the whole process
     try:
         return next(reader, None)
     finally:

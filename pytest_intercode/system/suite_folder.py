@@ -1,7 +1,7 @@
-"""The folder of a suite, and paths in it that others wrote: the one way to what they name.
+"""Access to the files that a suite names, restricted to the suite's folder.
 
-A :class:`SuitePath` looks like a :class:`~pathlib.Path`, and opens nothing outside of the suite's
-folder but where the user lets it. :meth:`SuitePath.place` makes a path of it that a task may keep.
+A :class:`SuitePath` looks like a :class:`~pathlib.Path`, but opens files outside of the suite's
+folder only if the user allows it. :meth:`SuitePath.place` returns a path that a task may keep.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from pytest_intercode.system.beneath import OutsideError, Root
 __all__ = ["OutsideSuite", "SuiteFolder", "SuitePath"]
 
 _MAX_BYTES = 2 * 1024**3  # bytes of a file that is read into memory
-_MAX_TEXT = 64 * 1024**2  # bytes of a text, likewise
+_MAX_TEXT = 64 * 1024**2  # bytes of a text that is read into memory
 _T = TypeVar("_T")
 
 
 class OutsideSuite(SuiteError):
-    """A path of a suite leads to where it may not read."""
+    """A path of a suite leads to a place that the suite may not read."""
 
 
 class SuiteFolder:
-    """A folder whose suite reads what is below it, through links that stay below it, and no more.
+    """A folder whose suite can only read files below it, also through links that stay below it.
 
-    It is a context manager. Outside of it, what it has found may be kept, but nothing is opened.
+    It is a context manager. After its end, results may be kept, but no files can be opened.
 
     Args:
         folder: the folder, which the user named.
-        permissions: what else may be read.
+        permissions: the permissions to read other folders.
 
     Raises:
-        MissingFile: it cannot be opened, or a folder that the user allows cannot.
+        MissingFile: it, or a folder that the user allows, cannot be opened.
     """
 
     def __init__(self, folder: Path, permissions: Permissions) -> None:
         self.permissions = permissions
         self._root = _open_root(folder, "the folder of the suite")
         self._allowed: list[Root] | None = None
-        # Thousands of tasks may name the same file.
+        # Caches, because thousands of tasks may name the same file.
         self.places: dict[str, Path] = {}
         self.contents: dict[str, bytes] = {}
         self.top = SuitePath(self, str(folder), "")
@@ -61,10 +61,10 @@ class SuiteFolder:
             root.close()
 
     def use(self, path: SuitePath, work: Callable[[Root, str], _T]) -> _T:
-        """Return what ``work`` returns for a root, and a path that does not lead out of it.
+        """Call ``work`` with a root and a path that does not lead out of it; return the result.
 
         Raises:
-            OutsideSuite: the path leads to where the suite may not read.
+            OutsideSuite: the path leads to a place that the suite may not read.
         """
         try:
             return work(self._root, path.below)
@@ -90,10 +90,10 @@ class SuiteFolder:
 
 
 class SuitePath:
-    """A path that a suite names, with the methods of :class:`~pathlib.Path` that are safe.
+    """A path that a suite names, with safe variants of methods of :class:`~pathlib.Path`.
 
-    Errors are those of ``Path``, and :class:`OutsideSuite` where it leads to what may not be read.
-    It is not an ``os.PathLike``, so that nothing else opens it by mistake.
+    Errors are those of ``Path``, and :class:`OutsideSuite` if it leads to a place that the suite
+    may not read. It is not an ``os.PathLike``, so that other code cannot open it by mistake.
 
     Attributes:
         below: the path below the suite's folder, as it is written.
@@ -111,12 +111,12 @@ class SuitePath:
 
     @property
     def permissions(self) -> Permissions:
-        """What the user lets the suite use."""
+        """The permissions that the user gives to the suite."""
         return self._folder.permissions
 
     @property
     def written(self) -> Path:
-        """The path as it is written, for messages; nothing is to be opened by it."""
+        """The path as it is written, for messages; do not open it."""
         return Path(self._top, self.below)
 
     def __str__(self) -> str:
@@ -124,7 +124,7 @@ class SuitePath:
 
     @property
     def name(self) -> str:
-        """Its last component; that of the folder's own for the folder."""
+        """Its last component; for the suite's folder, the folder's name."""
         return posixpath.basename(self.below) or self.written.name
 
     @property
@@ -143,7 +143,10 @@ class SuitePath:
         return SuitePath(self._folder, self._top, posixpath.dirname(self.below.rstrip("/")))
 
     def place(self) -> Path:
-        """Return where it leads, through no link, for a task to keep. Nothing has to be there."""
+        """Return the path that it leads to, with links resolved, for a task to keep.
+
+        The path need not exist.
+        """
         place = self._folder.places.get(self.below)
         if place is None:
             place = self._folder.use(self, lambda root, path: root.path / root.locate(path))
@@ -151,7 +154,7 @@ class SuitePath:
         return place
 
     def stat(self) -> os.stat_result:
-        """Return the status of what it leads to."""
+        """Return the status of the file that it leads to."""
         return self._folder.use(self, Root.stat)
 
     def is_file(self) -> bool:
@@ -163,7 +166,7 @@ class SuitePath:
         return self._folder.use(self, Root.is_folder)
 
     def exists(self) -> bool:
-        """Whether it leads to anything."""
+        """Whether it leads to an existing file or folder."""
         try:
             self.stat()
         except OSError as error:
@@ -177,37 +180,37 @@ class SuitePath:
         return self._folder.use(self, Root.open)
 
     def read_bytes(self, max_bytes: int = _MAX_BYTES) -> bytes:
-        """Return what a regular file holds; one that has more bytes is an OSError."""
+        """Return the content of a regular file; raise OSError if it is larger."""
         return self._folder.use(self, lambda root, path: root.read(path, max_bytes))
 
     def read_beginning(self, max_bytes: int) -> bytes:
-        """Return as much of what a regular file holds."""
+        """Return at most so many bytes from the beginning of a regular file."""
         with self.open() as file:
             return file.read(max_bytes)
 
     def read_shared(self) -> bytes:
-        """Return what a regular file holds, as one object for all tasks that name it."""
+        """Return the content of a regular file, as one object for all tasks that name it."""
         contents = self._folder.contents
         if self.below not in contents:
             contents[self.below] = self.read_bytes()
         return contents[self.below]
 
     def read_text(self, encoding: str = "utf-8") -> str:
-        """Return the text of a regular file, with line ends as Python has them."""
+        """Return the text of a regular file, with all line ends as ``\\n``."""
         text = self.read_bytes(_MAX_TEXT).decode(encoding)
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
     def iterdir(self) -> Iterator[SuitePath]:
-        """Yield what is in a folder, sorted."""
+        """Yield the paths in a folder, sorted."""
         for name in self._folder.use(self, Root.names):
             yield self / name
 
     def glob(self, pattern: str) -> Iterator[SuitePath]:
-        """Yield what is in a folder and has a name that fits a pattern, sorted."""
+        """Yield the paths in a folder whose names match a pattern, sorted."""
         return (path for path in self.iterdir() if fnmatch.fnmatchcase(path.name, pattern))
 
     def files(self) -> Iterator[tuple[str, SuitePath]]:
-        """Yield the regular files below a folder, links to files included, sorted.
+        """Yield the regular files below a folder, including links to files, sorted.
 
         Yields:
             The path below the folder, and the path.
