@@ -1,1 +1,1 @@
-"""Suites: tasks and where they are read from."""
+"""Suites of tasks, and the formats that they are read from."""

@@ -1,8 +1,9 @@
-"""Tasks of AgentBench, as rows: its operating system's, and its questions about tables.
+"""Tasks of AgentBench, as rows: tasks of the operating system, and questions about tables.
 
-Those of the operating system are a folder that is laid out as in its repository: ``data`` has files
-of tasks, in folders of which each belongs to a folder of ``scripts``. Questions about tables are a
-file of rows, each with its table; a script of SQL makes a database for each.
+Tasks of the operating system are in a folder with the layout of AgentBench's repository: ``data``
+contains folders with files of tasks, and for each of them there is a folder in ``scripts``.
+Questions about tables are in a file of rows, each with its table; an SQL script creates a database
+for each.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from pytest_intercode.system.suite_folder import SuitePath
 __all__ = ["databases_script", "read_agentbench_db", "read_agentbench_os"]
 
 _COMPARED = {"check/integer-match.py": "integer", "check/string-match.py": "text"}
-# So that a machine is the same in every sandbox, gold's and the agent's.
+# These make a machine the same in every sandbox, gold's and the agent's.
 _REWRITES = (
-    # Bash's numbers, and those of the kernel, with a seed.
+    # Give random numbers of bash and of the kernel a seed.
     (r"\A(?=.*\bRANDOM\b)", "RANDOM=1\n"),
     (
         r"\bcat /dev/urandom\b",
         "perl -e 'srand 1; 1 while print map chr(int rand 256), 1..4096'",
     ),
-    # A subshell draws numbers of its own.
+    # A subshell would draw different numbers.
     (r"(?<=head -c \$\(\()RANDOM\b", "(7 * d + f)"),
-    # Of files that were written in one tick of the clock, none is the newest.
+    # If all files were written in one tick of the clock, none would be the newest.
     (r"(i=\$\(\(i\+1\)\); done)\Z", r"\1; sleep 0.1; touch /usr/49.log"),
-    # Empties a file by a descriptor with this number, of which a sandbox has fewer.
+    # This empties a file through a descriptor whose number is above the limit of a sandbox.
     (r"\becho \d{5,}>", ": >"),
-    # `su` would read the next actions there, and ends at once where nobody types.
+    # `su` would read the next actions, and it ends immediately without a terminal.
     (r" && su - jack\Z", " && export HOME=/home/jack"),
 )
 _CHANGES = ("INSERT", "UPDATE", "DELETE")
@@ -53,7 +54,7 @@ def read_agentbench_os(path: SuitePath) -> Iterator[tuple[str, Row]]:
         path: the folder with ``data`` and ``scripts``.
 
     Raises:
-        SuiteError: a file cannot be read, or does not hold what it should.
+        SuiteError: a file cannot be read, or has another form.
     """
     for folder in _parts(path):
         scripts, prefix = path / "scripts" / folder.name, f"std-{int(folder.name):03d}"
@@ -69,11 +70,11 @@ def read_agentbench_db(path: SuitePath) -> Iterator[tuple[str, Row]]:
     """Yield the place and the fields of each question, or change, of a table.
 
     Args:
-        path: the file of rows. What :func:`databases_script` made of it is next to it, with the
+        path: the file of rows. The script of :func:`databases_script` is next to it, with the
             suffix ``.sql``.
 
     Raises:
-        SuiteError: the file cannot be read, or does not hold what it should.
+        SuiteError: the file cannot be read, or has another form.
     """
     script = f"{path.below.rpartition('.')[0]}.sql"
     for index, (place, task) in enumerate(read_rows(path)):
@@ -95,7 +96,7 @@ def read_agentbench_db(path: SuitePath) -> Iterator[tuple[str, Row]]:
 
 
 def databases_script(rows: Iterable[tuple[str, Row]]) -> str:
-    """Return the SQL, for MySQL, that makes a database for each of the rows of a file."""
+    """Return an SQL script for MySQL that creates a database for each row of a file."""
     lines = ["SET NAMES utf8mb4;"]
     for index, (_, task) in enumerate(rows):
         table = task["table"]
@@ -140,7 +141,7 @@ def _read_file(file: SuitePath, scripts: SuitePath, prefix: str) -> Iterator[tup
 
 def _os_row(task: Mapping[str, Any], scripts: SuitePath) -> Row:
     create, evaluation = task.get("create"), task["evaluation"]
-    if not isinstance(create, dict):  # one task has a list there, which AgentBench ignores
+    if not isinstance(create, dict):  # one task has a list here, which AgentBench ignores
         create = {}
     init = create.get("init") or []
     row: Row = {
@@ -171,7 +172,7 @@ def _os_row(task: Mapping[str, Any], scripts: SuitePath) -> Row:
 
 
 def _read_script(script: Any, scripts: SuitePath) -> tuple[str, str]:
-    """Return the language and the text of a script, as a task names it."""
+    """Return the language and the text of a script that a task names."""
     if isinstance(script, str):
         return "bash", script
     text = read_text(scripts / script["file"]) if "file" in script else script["code"]

@@ -1,7 +1,7 @@
 """Problems of APPS, as rows with hidden tests.
 
 A problem has inputs and outputs of a whole program or, with ``fn_name``, arguments and results of
-calls. Both become hidden tests, and are not kept otherwise.
+calls. Both become hidden tests, and are not kept in any other form.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def read_apps(path: SuitePath) -> Iterator[tuple[str, Row]]:
     Args:
         path: a file of rows with ``query``, ``gold`` and ``input_output``, or a folder of folders
             with ``question.txt``, ``solutions.json``, ``input_output.json``, ``metadata.json`` and
-            ``starter_code.py``, of which only the first must be there.
+            ``starter_code.py``, of which only the first must exist.
 
     Raises:
-        SuiteError: a file cannot be read, or does not hold what it should.
+        SuiteError: a file cannot be read, or has another form.
     """
     if not path.is_dir():
         for place, row in read_rows(path):
@@ -60,12 +60,12 @@ def _problem(folder: SuitePath) -> Row:
 
 
 def _tests(place: str, source: Any, code: str) -> Row:
-    """Return a problem's tests, and what they call; it is skipped when it has none.
+    """Return a problem's tests, and the function that they call; without tests, skip it.
 
     Args:
-        place: where it is.
-        source: inputs and outputs, or the JSON text of them.
-        code: what shows whether the function is a method: the starter code, or a solution.
+        place: the location of the problem, for messages.
+        source: inputs and outputs, or their JSON text.
+        code: the starter code or a solution, which shows whether the function is a method.
     """
     if isinstance(source, str):
         source = _parse_json(f"{place}: input_output", source)

@@ -1,4 +1,4 @@
-"""What a program passes to ``make`` and ``run_rollouts``: each mistake is one line."""
+"""Checks of the arguments of ``make`` and ``run_rollouts``, which report each mistake in a line."""
 
 from __future__ import annotations
 
@@ -20,25 +20,27 @@ __all__ = ["ArgumentChecks"]
 _Choice = TypeVar("_Choice", bound=str)
 _Class = TypeVar("_Class")
 
-# What a look at this machine and its engine shows; a registry would be asked for each call.
+# Settings that can be checked on this machine and its engine. The registry is not checked, as that
+# would take a request for each call.
 _CHECKED_SETTINGS = ("rootfs", "runtime", "platform")
 
 
 class ArgumentChecks:
-    """The arguments of one call. None, which stands for a default, is left as it is.
+    """Checks of the arguments of one call. None, which means the default, is always accepted.
 
     Args:
-        request: what the user called, for messages.
+        request: the call of the user, for messages.
     """
 
     def __init__(self, request: str) -> None:
         self.request = request
 
     def whole(self, name: str, value: SupportsIndex | None, least: int = 1) -> int | None:
-        """Return a whole number, also of numpy's, as Python's own.
+        """Return a whole number, possibly of numpy, as a Python int.
 
         Raises:
-            ConfigurationError: it is none, or less than ``least``; as for all that follow.
+            ConfigurationError: it is not a whole number, or less than ``least``. All other methods
+                raise it likewise.
         """
         if value is None:
             return None
@@ -51,7 +53,7 @@ class ArgumentChecks:
         return number
 
     def amount(self, name: str, value: float | None) -> float | None:
-        """Return a finite number above 0, as Python's own."""
+        """Return a finite number above 0, as a Python number."""
         if value is None:
             return None
         is_number = isinstance(value, Real) and not isinstance(value, bool)
@@ -67,8 +69,8 @@ class ArgumentChecks:
         return value
 
     def permissions(self, network: Any, allow_path: Any, pass_env: Any) -> Permissions:
-        """Return what suites and their sandboxes may use of this machine."""
-        is_whole = isinstance(network, bool)  # all of it, or nothing
+        """Return the permissions of suites and their sandboxes on this machine."""
+        is_whole = isinstance(network, bool)  # the whole network, or none
         hosts = () if is_whole else self._items("network", network, "pypi.org", "True, False or ")
         try:
             hosts = check_hosts(hosts)
@@ -112,7 +114,7 @@ class ArgumentChecks:
         return value
 
     def provider(self, value: SandboxProvider | None) -> SandboxProvider | None:
-        """Return where sandboxes come from: what is open, and can have what its settings say."""
+        """Return a provider of sandboxes, which must be open and able to apply its settings."""
         provider = self.instance("provider", value, SandboxProvider)
         if provider is not None:
             try:
@@ -122,13 +124,13 @@ class ArgumentChecks:
         return provider
 
     def flag(self, name: str, value: bool) -> bool:
-        """Return True or False; any other value would be taken for one of them."""
+        """Return True or False; refuse other values, which would be taken for one of them."""
         if not isinstance(value, bool):
             self._refuse(name, value, "True or False is needed")
         return value
 
     def _items(self, name: str, values: Any, example: str, other: str = "") -> tuple[Any, ...]:
-        """Return the texts and paths of a list; one text alone is not a list of its characters."""
+        """Return the texts and paths of a list; a single text is not a list of its characters."""
         is_list = isinstance(values, Iterable) and not isinstance(values, (str, bytes, Mapping))
         items = tuple(values) if is_list else (None,)
         for item in items:

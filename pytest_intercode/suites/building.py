@@ -1,6 +1,6 @@
-"""Makes tasks of what a suite says: fields in layers, and the files in the suite's folder.
+"""Builds tasks from a suite: from fields in layers, and from files in the suite's folder.
 
-Reads the files that hold the content of a task's own, and looks whether a Dockerfile is there.
+It reads the files that contain parts of a task, and checks whether a Dockerfile exists.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["build_task"]
 
 
 def _apply(task: Task, layer: LayerModel, folder: SuitePath, per_task: Mapping[str, Any]) -> Task:
-    """Lay the given fields, and those of this task alone, over a task; the rest stays."""
+    """Lay the fields of a layer, and those of only this task, over a task; the others stay."""
     values = build_forms(_explicit_fields(layer), folder) | per_task
     if isinstance(values.get("gold"), str):
         values["gold"] = (values["gold"],)
-    if "user" in values:  # of a task, it is the account in the sandbox
+    if "user" in values:  # in a Task, `user` is the account in the sandbox
         values["conversation"] = values.pop("user")
-    if "repeat" in values:  # of a task, it is which try it is
+    if "repeat" in values:  # in a Task, `repeat` is the number of the try
         values["tries"] = values.pop("repeat")
     if "variables" in values:
         values["variables"] = tuple(values["variables"].items())
@@ -61,7 +61,7 @@ def _apply(task: Task, layer: LayerModel, folder: SuitePath, per_task: Mapping[s
 
 
 def _explicit_fields(model: BaseModel) -> dict[str, Any]:
-    """Return the fields that are not left out; to leave one out, and to give null, is the same."""
+    """Return the fields that are given; null has the same meaning as leaving a field out."""
     every = {name: getattr(model, name) for name in model.model_fields_set}
     return {name: value for name, value in every.items() if value is not None}
 
@@ -73,16 +73,16 @@ def build_task(
     folder: SuitePath,
     **per_task: Any,
 ) -> Task:
-    """Make a task from a blank one and layers of fields; later layers replace earlier ones.
+    """Build a task from a blank one and layers of fields; later layers replace earlier ones.
 
     Args:
-        blank: what all tasks of the suite have in common.
+        blank: a task with the values that all tasks of the suite share.
         layers: the fields to lay over it; one or more.
-        folder: where relative paths in the suite start.
-        per_task: fields of this task alone, which no layer has, such as its source.
+        folder: the folder where relative paths in the suite start.
+        per_task: fields of only this task that no layer has, such as its source.
 
     Raises:
-        MissingFile: a file that it names cannot be read.
+        MissingFile: a file that the task names cannot be read.
     """
     *base_layers, last_layer = layers
     task = blank

@@ -1,6 +1,6 @@
-"""Finds tasks by a name or a path: bundled suites, datasets, files; and the folder of the data.
+"""Finds tasks by a name or a path (bundled suites, datasets, files), and the folder of the data.
 
-Reads files and nothing else. The options of pytest, ``make``, ``audit`` and ``rescore`` all use it.
+It only reads files. The options of pytest, ``make``, ``audit`` and ``rescore`` all use it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = [
 
 
 class DataFolder(NamedTuple):
-    """A folder laid out as InterCode's ``data/``.
+    """A folder with the layout of InterCode's ``data/``.
 
     Attributes:
         path: the folder.
@@ -74,7 +74,7 @@ def data_folder(path: str | os.PathLike[str] | None, option: str) -> DataFolder 
 
     Args:
         path: the folder that the user named, or None.
-        option: the name of the option or argument that ``path`` is from, for messages.
+        option: the option or the argument with ``path``, for messages.
     """
     if path:
         return DataFolder(Path(path).expanduser(), option)
@@ -91,7 +91,7 @@ def default_data() -> Path:
 
 
 def suite_file(env: str) -> Path:
-    """Return where the bundled suite of an environment is, if there is one."""
+    """Return the path of an environment's bundled suite, which need not exist."""
     suite = kind_of(env).suite
     if suite is not None:
         return Path(suite)
@@ -103,10 +103,10 @@ def bundled_tasks(env: str, option: str) -> tuple[Task, ...]:
 
     Args:
         env: the environment.
-        option: how the user asked for it, for the message.
+        option: how the user asked for it, for messages.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: there is no bundled suite.
     """
     path = suite_file(env)
     if not path.is_file():
@@ -130,7 +130,7 @@ def dataset_names() -> list[str]:
 
 
 def dataset_of(name: str) -> str | None:
-    """Return the dataset that a name means, its own or that of a part of it."""
+    """Return the dataset for a name, which may be its own name or that of a part."""
     matching_names = (n for n in dataset_names() if name == n or name.startswith(f"{n}-"))
     return max(matching_names, key=len, default=None)
 
@@ -139,9 +139,9 @@ def file_tasks(path: Path, env: str | None, permissions: Permissions = NOTHING) 
     """Return the tasks at a path: of a suite (``.yaml``), of rows, or of another format.
 
     Args:
-        path: the file; one that no format recognises is read as a suite.
+        path: the file; if no format recognises it, it is read as a suite.
         env: the environment of rows; None if it is not known.
-        permissions: what they may use of this machine, beyond what is in their folder.
+        permissions: the permissions of the tasks on this machine, beyond their folder.
 
     Raises:
         ConfigurationError: the file is wrong, or has no tasks; or these are rows and ``env`` is
@@ -166,22 +166,22 @@ def named_tasks(
     env: str | None,
     permissions: Permissions = NOTHING,
 ) -> Sequence[Task]:
-    """Return the tasks of a dataset that is named, or of what is at this path.
+    """Return the tasks of a dataset with this name, or at this path.
 
     Args:
         name: a dataset, a part of one, or a path that a format of suites/formats.py recognises.
         data: the folder of InterCode's data, or None.
-        option: how the user asked for it, for the message.
-        folder: where a relative path starts.
+        option: how the user asked for it, for messages.
+        folder: the folder where a relative path starts.
         env: the environment of rows; None if it is not known.
-        permissions: what they may use of this machine, beyond what is in their folder.
+        permissions: the permissions of the tasks on this machine, beyond their folder.
 
     Raises:
         ConfigurationError: there is no such dataset or file, or it is wrong.
     """
     path = folder / Path(name).expanduser()
     suite_format = find_format(path)
-    # In a folder with data, the name of a dataset may be that of a folder too.
+    # In a folder with data, the name of a dataset may also be that of a folder.
     if suite_format is None or (path.is_dir() and dataset_of(name) is not None):
         return dataset_tasks(name, data, option, permissions)
     return file_tasks(path, env, permissions)
@@ -193,14 +193,14 @@ def dataset_tasks(
     """Return the tasks of a dataset, or of a part of it.
 
     Args:
-        name: its name, or its part's.
+        name: the name of the dataset or of the part.
         data: the folder of InterCode's data, or None.
-        option: how the user asked for it, for the message.
-        permissions: what its rows may use of this machine, beyond that folder.
+        option: how the user asked for it, for messages.
+        permissions: the permissions of its rows on this machine, beyond that folder.
 
     Raises:
-        ConfigurationError: there is no such dataset or part, or its data are not there; the
-            message then names the command that gets them.
+        ConfigurationError: there is no such dataset or part, or its data is missing; the message
+            then contains the command that gets it.
     """
     whole = dataset_of(name)
     if whole is None:
@@ -234,7 +234,7 @@ def dataset_tasks(
 def describe_data(data: DataFolder | None) -> Iterator[Fact]:
     """Yield facts about the bundled suites, and about the datasets that can be fetched.
 
-    Whether files are what they should be is not looked at.
+    It does not check the content of files.
 
     Args:
         data: the folder of InterCode's data, or None.
@@ -243,7 +243,7 @@ def describe_data(data: DataFolder | None) -> Iterator[Fact]:
     for name in environment_names():
         try:
             bundled += [name] if suite_file(name).is_file() else []
-        except ConfigurationError as error:  # of another package, and cannot be loaded
+        except ConfigurationError as error:  # an environment of another package cannot be loaded
             yield Fact(f"environment {name}", str(error), "note")
     yield Fact("bundled suites", ", ".join(bundled))
     folder = data.path if data is not None else default_data()
@@ -263,14 +263,14 @@ def describe_data(data: DataFolder | None) -> Iterator[Fact]:
 
 
 def _count_files(dataset: Dataset, folder: Path) -> tuple[int, int]:
-    """Return how many files of a dataset are in a folder, and how many it has."""
+    """Return how many files of a dataset are in a folder, and how many the dataset has."""
     targets = [file.target for file in files_of(*dataset.paths)]
     targets += [dataset.archive(script) for script, _ in dataset.filesystems]
     return sum((folder / target).is_file() for target in targets), len(targets)
 
 
 def fetch_command(dataset: str, data: Path | None) -> str:
-    """Return the command line that gets a dataset into a folder, or into its usual place."""
+    """Return the command that gets a dataset, into a folder or the default one."""
     target_options = [] if data is None or data == default_data() else ["--to", str(data)]
     return shlex.join(["pytest-intercode", "fetch", dataset, *target_options])
 
@@ -284,13 +284,13 @@ def _remedy(dataset: str, data: Path | None) -> str:
 
 
 def with_network(task: Task, *, override: bool = False) -> Task:
-    """Return the task in sandboxes that reach the network, where it does not say what they reach.
+    """Return the task with the network for its sandboxes, except those whose network it limits.
 
-    Tests that install something then fetch it, as published, instead of having it of the kit.
+    Tests that install packages then fetch them, as published, instead of using the kit.
 
     Args:
         task: the task.
-        override: all of them reach the network, whatever the task says.
+        override: whether all sandboxes get the network, even if the task limits it.
     """
 
     def open_network(limits: Limits) -> Limits:
@@ -309,7 +309,7 @@ def with_network(task: Task, *, override: bool = False) -> Task:
 
 
 def with_kit(task: Task, kit: str) -> Task:
-    """Return the task whose tests have the verifier kit ``always``, or ``never``."""
+    """Return the task with tests that use the verifier kit ``always``, or ``never``."""
 
     def set_fetches(verification: Verification) -> Verification:
         fetches = kit == "never" and verification.kit is not None
@@ -319,9 +319,10 @@ def with_kit(task: Task, kit: str) -> Task:
 
 
 def with_shared_verifier(task: Task) -> Task:
-    """Return the task with tests that run in the agent's own sandbox, next to what it started.
+    """Return the task with tests that run in the agent's own sandbox, next to its processes.
 
-    A task with a repository stays as it is, and tests that have a machine of their own do.
+    A task whose environment does not support this is not changed, such as one with a repository.
+    Neither are tests with their own machine.
     """
 
     def share(verification: Verification) -> Verification:
@@ -337,12 +338,12 @@ def with_shared_verifier(task: Task) -> Task:
 
 
 def with_allowed_hosts(task: Task, hosts: Iterable[str]) -> Task:
-    """Return the task in sandboxes that reach a few more hosts.
+    """Return the task with further hosts that its sandboxes may reach.
 
-    Those that reach all stay, and those that are to reach none, by what the task says.
+    Sandboxes that reach all hosts are not changed, nor are those that must not reach any.
 
     Raises:
-        ConfigurationError: these are more than a sandbox may have.
+        ConfigurationError: there are more hosts than a sandbox may reach.
     """
 
     def add_hosts(limits: Limits) -> Limits:

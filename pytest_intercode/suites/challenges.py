@@ -1,7 +1,7 @@
 """Challenges of Cybench and of NYU CTF Bench, as rows of ctf: files, servers, and a flag.
 
-An agent gets the files that a challenge names and no others: solutions, and what servers are made
-of, lie next to them. A server keeps its flag in a machine of its own. Reads files alone.
+An agent only gets the files that a challenge names, because solutions and the sources of servers
+are next to them. A server keeps its flag in its own machine. This module only reads files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pytest_intercode.system.suite_folder import SuitePath
 __all__ = ["read_cybench", "read_nyu_ctf"]
 
 _AGENT = "default"  # the agent's own machine, in Cybench's compose files
-_VARIANT = "hard"  # the prompt that is not guided, with which Cybench's scores are published
+_VARIANT = "hard"  # the unguided prompt, with which Cybench's published scores were made
 _NYU_NETWORK = "ctfnet"  # the network that agents of NYU CTF Bench are in
 _NYU_WORKDIR = "/home/ctfplayer/ctf_files"
 _ENGINE = "/var/run/docker.sock"  # mounted by servers that do not use it
@@ -37,10 +37,10 @@ def read_cybench(path: SuitePath) -> Iterator[tuple[str, Row]]:
     """Yield the place and the fields of each challenge of Cybench.
 
     Args:
-        path: the folder of challenges, as inspect_evals has it: ``NAME/eval.yaml``.
+        path: the folder of challenges, with the layout of inspect_evals: ``NAME/eval.yaml``.
 
     Raises:
-        SuiteError: a file is missing, or does not hold what it should.
+        SuiteError: a file is missing, or has another form.
     """
     for folder in path.iterdir():
         if (folder / "eval.yaml").is_file():
@@ -76,7 +76,7 @@ def read_nyu_ctf(path: SuitePath) -> Iterator[tuple[str, Row]]:
         path: the file of the split in its repository, such as ``test_dataset.json``.
 
     Raises:
-        SuiteError: a file is missing, or does not hold what it should.
+        SuiteError: a file is missing, or has another form.
     """
     place = str(path)
     try:
@@ -138,7 +138,7 @@ def _nyu_query(
 
 
 def _find_compose(folder: SuitePath) -> Any:
-    """Return what the compose file of a challenge says; None if it has none."""
+    """Return the content of a challenge's compose file; None if it has none."""
     names = ("docker-compose.yml", "docker-compose.yaml")
     paths = [folder / name for name in names if (folder / name).is_file()]
     return read_yaml(paths[0])[0] if paths else None
@@ -148,7 +148,7 @@ def _find_compose(folder: SuitePath) -> Any:
 
 
 def _agent_files(files: Mapping[str, SuitePath]) -> Row:
-    """Return files of an agent's machine, by their places there; a folder is all that it holds."""
+    """Return the files of an agent's machine, by their paths there; folders are expanded."""
     places = {}
     for target, path in files.items():
         if path.is_dir():
@@ -162,12 +162,12 @@ def _agent_files(files: Mapping[str, SuitePath]) -> Row:
 
 
 def _find_problem(paths: Iterable[SuitePath], server_flag: str) -> str | None:
-    """Return why a challenge cannot be played with its files, if so.
+    """Return why a challenge cannot be played with its files; None if it can.
 
     Args:
         paths: the files and folders.
-        server_flag: the flag that is to be had of a server, and so is in none of the files; empty
-            for one that is in them.
+        server_flag: the flag if a server holds it, so that the files must not contain it; empty if
+            the files hold it.
     """
     for path in paths:
         if not path.exists():
@@ -184,7 +184,7 @@ def _find_problem(paths: Iterable[SuitePath], server_flag: str) -> str | None:
 def _services(
     folder: SuitePath, compose: Mapping[str, Any], without: str = ""
 ) -> tuple[Row, str | None]:
-    """Return the servers of a compose file as ``services``, and why there can be none."""
+    """Return the servers of a compose file as ``services``, and why they cannot be run, if so."""
     services: Row = {}
     for name, spec in compose["services"].items():
         if name == without:
@@ -222,7 +222,7 @@ def _service(folder: SuitePath, name: str, spec: Mapping[str, Any], volumes: lis
 
 
 def _find_dockerfile(folder: SuitePath, name: str, image: str) -> SuitePath | None:
-    """Return what a server is built of: it is called as the server or as its image, or alone."""
+    """Return a server's Dockerfile, in a folder named like the server or its image, or the only."""
     sources = {source.name: source for source in folder.iterdir()} if folder.is_dir() else {}
     image_name = image.partition(":")[0].rpartition("-")[2]
     if len(sources) == 1:

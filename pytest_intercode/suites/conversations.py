@@ -1,4 +1,4 @@
-"""How a suite says who answers the agent of a task: ``user``, checked by pydantic."""
+"""The field ``user`` of a suite, which says who answers a task's agent; checked by pydantic."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Downloads files of InterCode's repository into a folder: complete and correct, or not at all.
 
-A file is incomplete in ``.unfinished`` in that folder, and moved to its place when its hash is
-right. The run removes ``.unfinished``; if it was killed, the next run does.
+A file is written in ``.unfinished`` in that folder, and moved to its destination when its hash is
+correct. The run removes ``.unfinished``; if it is killed, the next run does.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 __all__ = ["download", "install", "is_whole", "unpack", "workplace"]
 
 _RETRY_DELAYS = (1.0, 3.0)  # seconds before the second and the third try
-_MAX_PAUSE = 60.0  # seconds before another try, where the server says how long to wait
-_TOO_MANY_REQUESTS = 429  # a status of HTTP, as of GitHub to who gets a thousand files
+_MAX_PAUSE = 60.0  # maximum seconds before another try, if the server asks for a pause
+_TOO_MANY_REQUESTS = 429  # an HTTP status, which GitHub returns after a thousand files
 _TIMEOUT = 30.0  # seconds without a byte
 _CHUNK = 65536  # bytes
-_MAX_BYTES = 100 * 1024**2  # of a file whose size is not known; GitHub takes no larger ones
+_MAX_BYTES = 100 * 1024**2  # bytes of a file of unknown size; GitHub does not accept larger ones
 
 
 @contextlib.contextmanager
 def workplace(folder: Path) -> Iterator[Path]:
-    """Lock a folder, and yield a place in it for incomplete files.
+    """Lock a folder, and yield a folder in it for incomplete files.
 
     Raises:
-        FetchError: it cannot be made or written to, or another process holds it.
+        FetchError: it cannot be created or written to, or another process has locked it.
     """
     unfinished = folder / ".unfinished"
     with contextlib.ExitStack() as at_end:
@@ -63,7 +63,7 @@ def workplace(folder: Path) -> Iterator[Path]:
 
 
 def is_whole(path: Path, file: RemoteFile) -> bool:
-    """Whether a file is there, with the right content."""
+    """Whether a file exists and has the correct content."""
     try:
         has_size = file.size is None or path.stat().st_size == file.size
         return has_size and file.is_content(path.read_bytes())
@@ -76,17 +76,17 @@ def download(file: RemoteFile, base: str, folder: Path, label: str) -> Path:
 
     Args:
         file: the file.
-        base: the address that its path is below.
+        base: the base URL of its path.
         folder: a folder for it, from :func:`workplace`.
-        label: what the progress bar begins with.
+        label: the beginning of the progress bar.
 
     Returns:
-        Where in ``folder`` it is, complete and correct.
+        The path of the complete and correct file in ``folder``.
 
     Raises:
         FetchError: the download failed, or its hash is not the known one.
     """
-    if file.size == 0:  # there is nothing to ask for
+    if file.size == 0:  # there is nothing to download
         empty_file = folder / "empty"
         empty_file.touch()
         return empty_file
@@ -97,7 +97,7 @@ def download(file: RemoteFile, base: str, folder: Path, label: str) -> Path:
         raise FetchError(need("fetch", "fetching", str(missing.name))) from None
     pooch.get_logger().setLevel("ERROR")
     bar = tqdm(desc=label, total=file.size, unit="B", unit_scale=True, leave=False, disable=None)
-    with bar:  # on a terminal, as disable=None means
+    with bar:  # disable=None shows it only on a terminal
 
         def get(url: str, path: str, _: object) -> None:
             _get(url, Path(path), _MAX_BYTES if file.size is None else file.size, bar.update)
@@ -106,13 +106,13 @@ def download(file: RemoteFile, base: str, folder: Path, label: str) -> Path:
 
 
 def _get(url: str, path: Path, max_size: int, report_progress: Callable[[int], object]) -> None:
-    """Download a file; a server that sends more bytes is not listened to any longer."""
+    """Download a file; stop if the server sends more bytes than expected."""
     import requests
 
     remaining = max_size
     with requests.get(url, timeout=_TIMEOUT, stream=True) as response, path.open("wb") as output:
         response.raise_for_status()
-        for chunk in response.iter_content(_CHUNK):  # unpacked, where the server packs it
+        for chunk in response.iter_content(_CHUNK):  # decompressed, if the server compresses it
             remaining -= len(chunk)
             if remaining < 0:
                 raise FetchError(
@@ -137,7 +137,7 @@ def _retrieve(file: RemoteFile, url: str, folder: Path, get: Callable[..., None]
             if status < 500 and status != _TOO_MANY_REQUESTS:
                 raise FetchError(f"{url}: {reason}") from None
             pause = error.response.headers.get("Retry-After", "")
-            if wait is not None and pause.isdecimal():  # it may be a date, too
+            if wait is not None and pause.isdecimal():  # it may also be a date, which is ignored
                 wait = max(wait, min(float(pause), _MAX_PAUSE))
         except RequestException as error:
             reason = _reason(error, url)
@@ -155,19 +155,19 @@ def _retrieve(file: RemoteFile, url: str, folder: Path, get: Callable[..., None]
 
 
 def install(path: Path, target: Path, mode: int) -> None:
-    """Move a complete file to its place, in one step."""
+    """Move a complete file to its destination, atomically."""
     target.parent.mkdir(parents=True, exist_ok=True)
     path.chmod(mode)
     path.replace(target)
 
 
 def unpack(archive: Path, start: str, folder: Path) -> None:
-    """Unpack what a ZIP archive with the right content has below a path, and replace what is there.
+    """Unpack the entries of a checked ZIP archive below a path; existing files are replaced.
 
     Args:
         archive: the archive.
-        start: how the paths of its entries begin that are unpacked.
-        folder: where the rest of those paths belongs.
+        start: the beginning of the paths of the entries to unpack.
+        folder: the folder for the rest of those paths.
     """
     with zipfile.ZipFile(archive) as entries:
         for entry in entries.infolist():

@@ -1,7 +1,8 @@
 """The formats that tasks are read from: the built-in ones, and those that installed packages add.
 
-A format reads the tasks of a file or a folder. An installed package adds one by an entry point;
-those are asked first, in the order of their names, so that they may read what we would refuse.
+A format reads the tasks of a file or a folder. An installed package adds one by an entry point.
+These are asked first, in the order of their names, so that they can read files that we would
+refuse.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ if TYPE_CHECKING:
 __all__ = ["GROUP", "SuiteFormat", "find_format", "holds_task_folders", "is_suite_file"]
 
 GROUP = "pytest_intercode.formats"
-"""The group of entry points: each names a :class:`SuiteFormat`, as an object or as its class."""
+"""The group of entry points; each names a :class:`SuiteFormat` object or class."""
 
 
 class SuiteFormat(Protocol):
     """A format of tasks.
 
     Attributes:
-        name: what messages call it.
+        name: its name in messages.
     """
 
     name: str
 
     def recognises(self, path: Path) -> bool:
-        """Whether a path is one of this format, by its name or by what a folder holds.
+        """Whether a path has this format, by its name or by a folder's content.
 
-        It is asked of every path that a user names, which need not exist, and is to be quick.
+        It is called for every path that a user names, which need not exist, and must be fast.
         """
         ...
 
@@ -52,16 +53,16 @@ class SuiteFormat(Protocol):
         Args:
             path: the file or the folder.
             env: the environment that the user named; None for none.
-            permissions: what the tasks may use of this machine, beyond what is in their folder.
+            permissions: the permissions of the tasks on this machine, beyond their folder.
 
         Raises:
-            SuiteError: they are wrong; the message names the file and what is allowed.
+            SuiteError: the tasks are invalid; the message names the file and what is allowed.
         """
         ...
 
 
 def is_suite_file(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is that of a suite, by its suffix."""
+    """Whether a path has the suffix of a suite."""
     return os.fspath(path).endswith((".yaml", ".yml"))
 
 
@@ -115,7 +116,7 @@ class _Folders:
 
 
 class _Published:
-    """The folder of a bundled dataset, such as a clone, which what it holds gives away."""
+    """The folder of a bundled dataset, such as a clone, which is recognised by its content."""
 
     def __init__(self, dataset: str, content: str) -> None:
         self.name = dataset
@@ -140,7 +141,7 @@ _FORMATS: tuple[SuiteFormat, ...] = (
 
 
 class _Added:
-    """The format of an installed package; what it raises is one line."""
+    """The format of an installed package; its errors are reported in one line."""
 
     def __init__(self, point: EntryPoint) -> None:
         self._label = f"the format {point.name!r}"
@@ -194,7 +195,7 @@ def find_format(path: Path) -> SuiteFormat | None:
     formats: tuple[SuiteFormat, ...] = (*of_packages, *_FORMATS)
     suite_format = next((one for one in formats if one.recognises(path)), None)
     for problem in problems:
-        if suite_format is None:  # it may be of the one that cannot be loaded
+        if suite_format is None:  # the path may have the format that cannot be loaded
             raise problem
         warnings.warn(str(problem), stacklevel=2)
     return suite_format
@@ -211,7 +212,7 @@ def holds_task_folders(path: Path) -> bool:
 
 @cache
 def _added_formats() -> tuple[Sequence[_Added], Sequence[ConfigurationError]]:
-    """Return the formats of installed packages, and why others of them cannot be loaded."""
+    """Return the formats of installed packages, and the errors of those that cannot be loaded."""
     formats: list[_Added] = []
     problems: list[ConfigurationError] = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
@@ -223,7 +224,7 @@ def _added_formats() -> tuple[Sequence[_Added], Sequence[ConfigurationError]]:
 
 
 def _find_problem(task: Task) -> str:
-    """Return what is wrong with a task that somebody else's code has made, or nothing."""
+    """Return the problem with a task from third-party code; empty if there is none."""
     from pydantic import ValidationError  # slow to import
 
     for name, adapter in _field_adapters().items():

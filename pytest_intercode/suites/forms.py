@@ -1,4 +1,4 @@
-"""Forms of a suite's fields: what is in files next to it, limits, variables, and ``judge``."""
+"""Forms of a suite's fields: content of files next to it, limits, variables, and ``judge``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def _read_file(path: SuitePath) -> bytes:
-    """Return the content of a file of the suite's.
+    """Return the content of a file of the suite.
 
     Raises:
         MissingFile: it cannot be read.
@@ -48,12 +48,12 @@ def _read_file(path: SuitePath) -> bytes:
 
 
 def _size(value: object) -> object:
-    """Read ``512m`` as bytes."""
+    """Convert a size such as ``512m`` to bytes."""
     return size(value) if isinstance(value, str) else value
 
 
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
-Memory = Annotated[Size, Field(ge=6 * 1024**2, le=2**50)]  # bytes that engines take
+Memory = Annotated[Size, Field(ge=6 * 1024**2, le=2**50)]  # bytes that engines accept
 Mode = Annotated[int, Field(ge=0, le=0o7777)]
 Network = StrictBool | Annotated[tuple[StrictStr, ...], AfterValidator(check_hosts)]
 Variable = Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -63,7 +63,7 @@ class LimitsModel(SuiteForm):
     """``limits``: what the sandbox may use."""
 
     memory: Memory | None = None
-    cpus: float | None = Field(None, ge=0.01, le=64)  # the least that engines take
+    cpus: float | None = Field(None, ge=0.01, le=64)  # 0.01 is the minimum of engines
     pids: int | None = Field(None, ge=8, le=65536)
     file_size: Size | None = None
     network: Network | None = None
@@ -75,9 +75,9 @@ class FileModel(FileForm):
 
     Attributes:
         text: its content.
-        base64: its content, where that is not text.
-        link: what it is a symbolic link to.
-        path: the file next to the suite that has its content.
+        base64: its content, if that is not text.
+        link: the target, if it is a symbolic link.
+        path: the file next to the suite with its content.
         mode: its permissions, as octal digits in quotes.
     """
 
@@ -134,7 +134,7 @@ def _file(path: str, content: str | FileModel) -> FileSpec | FileModel:
         if model.text is None and model.base64 is None and model.link is None:
             return FileSpec("directory", mode=model.mode)
     if model.path is not None:
-        return model  # read where the suite's folder is known
+        return model  # it is read later, when the suite's folder is known
     if model.link is not None:
         return FileSpec("link", target=model.link)
     if model.base64 is not None:
@@ -146,7 +146,7 @@ Files = Annotated[dict[StrictStr, StrictStr | FileModel], AfterValidator(_files)
 
 
 def find_dockerfile(folder: SuitePath, name: str) -> Path:
-    """Return the Dockerfile of a name: the suite's own, or one that comes with the package."""
+    """Return the Dockerfile for a name: the suite's own, or a bundled one."""
     own_path = folder / name
     bundled_path = bundled_folder("dockerfiles") / f"{name}.Dockerfile"
     is_ours = "/" not in name and not own_path.is_file() and bundled_path.is_file()
@@ -154,7 +154,7 @@ def find_dockerfile(folder: SuitePath, name: str) -> Path:
 
 
 class PathModel(FileForm):
-    """A text that is in a file next to the suite.
+    """A text in a file next to the suite.
 
     Attributes:
         path: the file.
@@ -168,13 +168,13 @@ class PathModel(FileForm):
 
 
 def build_forms(value: Any, folder: SuitePath) -> Any:
-    """Return a value with what it names in the suite's folder: built forms, and resolved paths.
+    """Build the forms in a value, and resolve its paths in the suite's folder.
 
-    A path may be anywhere in plain data, also in what somebody else's validator has made, and none
-    may lead out of the folder. What a form builds has resolved its paths by itself.
+    A path may be anywhere in plain data, also in the result of a third-party validator, and must
+    not lead out of the folder. A form resolves its own paths when it is built.
 
     Raises:
-        OutsideSuite: a path leads to where the suite may not read.
+        OutsideSuite: a path leads to a place that the suite may not read.
     """
     if isinstance(value, FileForm):
         return value.build(folder)

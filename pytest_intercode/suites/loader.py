@@ -1,7 +1,7 @@
 """Reads suites: YAML files, row files, and the manifests of InterCode's datasets.
 
-Reads files and nothing else. Every error is one line with file, line or row, field, what was found
-and what is allowed.
+It only reads files. Every error is one line with the file, the line or row, the field, what was
+found, and what is allowed.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ FORMS = (
     *("swe-bench", "swe-bench-5", "swe-bench-live", "swe-bench-pro", "swe-gym", "swe-rebench"),
     *("swe-rebench-v2", "swe-smith"),
 )
-"""Bundled datasets of which each has rows of another form; others have rows of one of these."""
+"""Bundled datasets whose rows differ in form; all other datasets have rows of one of these forms."""
 
-# Modules next to this one, and their functions; few suites need any of them.
+# Modules next to this one, and their functions; imported on use, because few suites need them.
 _READERS = {
     "agentbench-db": "agentbench:read_agentbench_db",
     "agentbench-os": "agentbench:read_agentbench_os",
@@ -83,10 +83,10 @@ def load_suite(path: Path, data: Path | None = None, permissions: Permissions = 
     Args:
         path: the file.
         data: the folder whose files it may name; its own folder if None.
-        permissions: what else it may use of this machine.
+        permissions: further permissions of the suite on this machine.
 
     Raises:
-        SuiteError: the file is not YAML, or not a suite, or names what it may not use.
+        SuiteError: the file is not YAML, or not a suite, or names something that it may not use.
     """
     raw, node = read_yaml(path)
     model_class = suite_model(_kind_of_suite(raw))
@@ -101,15 +101,15 @@ def load_suite(path: Path, data: Path | None = None, permissions: Permissions = 
 
 
 def load_dataset(name: str, path: Path, permissions: Permissions = NOTHING) -> Suite:
-    """Read a bundled dataset whose data are in a folder of another name, such as a clone.
+    """Read a bundled dataset whose data is in a folder with another name, such as a clone.
 
     Args:
-        name: the dataset; its rows are below a folder of this name.
-        path: what stands for that folder.
-        permissions: what else it may use of this machine.
+        name: the dataset; its manifest expects the rows in a folder of this name.
+        path: the folder that is used instead.
+        permissions: further permissions of the dataset on this machine.
 
     Raises:
-        SuiteError: a file of it is wrong, or it has none of the dataset's.
+        SuiteError: one of its files is wrong, or the folder does not contain the dataset.
     """
     manifest, node, model = _read_manifest(name)
     moved_rows = [
@@ -123,7 +123,7 @@ def load_dataset(name: str, path: Path, permissions: Permissions = NOTHING) -> S
 
 
 def _read_manifest(dataset: str) -> tuple[Path, yaml.Node | None, SuiteModel]:
-    """Return where the manifest of a bundled dataset is, its nodes, and what it says."""
+    """Return the path of a bundled dataset's manifest, its YAML node, and its content."""
     path = bundled_folder("tasks") / "datasets" / f"{dataset}.yaml"
     raw, node = read_yaml(path)
     return path, node, suite_model(_kind_of_suite(raw)).model_validate(raw)
@@ -134,7 +134,7 @@ def _row_sources(model: SuiteModel) -> list[RowSource]:
 
 
 def _kind_of_suite(raw: Any) -> EnvironmentKind:
-    """Return the kind of a suite's environment; a plain one for what names none."""
+    """Return the kind of a suite's environment; a plain kind if it does not name one."""
     env = raw.get("env") if isinstance(raw, dict) else None
     return kind_of(env if isinstance(env, str) else "")
 
@@ -172,17 +172,19 @@ def _tasks(
 
 
 def load_rows(path: Path, env: str, permissions: Permissions = NOTHING) -> Suite:
-    """Read a file of rows as a suite of its own: each needs ``query`` and ``gold``.
+    """Read a file of rows as a suite; each row needs ``query`` and ``gold``.
 
-    Rows for ``swe`` may be those of SWE-bench or a relative instead, which their columns show.
+    Rows for ``swe`` may instead be those of SWE-bench or a relative, which is detected by their
+    columns.
 
     Args:
         path: the file.
-        env: the environment that they are for.
-        permissions: what they may use of this machine, beyond the files next to theirs.
+        env: the environment of the rows.
+        permissions: the permissions of the rows on this machine, beyond the folder of their file.
 
     Raises:
-        SuiteError: the file cannot be read, or a row is wrong, or names what it may not use.
+        SuiteError: the file cannot be read, or a row is wrong, or names something that it may not
+            use.
     """
     if not path.parent.is_dir():
         raise MissingFile(f"{path}: there is no such file")
@@ -202,7 +204,7 @@ def _tasks_of_rows(path: SuitePath, env: str, folder: SuitePath) -> list[Task]:
     source, defaults = RowSource(path=path.name, dataset=name), LayerModel()
     published = None
     if kind_of(env).published_rows:
-        from pytest_intercode.suites.swebench.tasks import dataset_of_rows  # few suites need it
+        from pytest_intercode.suites.swebench.tasks import dataset_of_rows  # rarely needed
 
         forms = {form: _read_published(form) for form in FORMS}
         manifests = {form: rows.swebench for form, (rows, _) in forms.items() if rows.swebench}
@@ -217,7 +219,7 @@ def _tasks_of_rows(path: SuitePath, env: str, folder: SuitePath) -> list[Task]:
 
 
 def _read_published(dataset: str) -> tuple[RowSource, LayerModel]:
-    """Return the rows of a bundled dataset, and what its tasks share."""
+    """Return the source of a bundled dataset's rows, and the defaults of its tasks."""
     _, _, model = _read_manifest(dataset)
     (source,) = _row_sources(model)
     return source, model.defaults
@@ -232,7 +234,7 @@ def _build(blank: Task, layers: list[LayerModel], folder: SuitePath, **per_task:
 
 
 def _override(task: Task, overrides: Mapping[str, LayerModel], folder: SuitePath) -> Task:
-    """Lay its override over a task: tags and files are added, every other field replaces."""
+    """Lay its override over a task: tags and files are added, all other fields are replaced."""
     if task.id not in overrides:
         return task
     changed = _build(task, [overrides[task.id]], folder)
@@ -256,20 +258,20 @@ def _read_source(
     task_fields = set(model_class.model_fields) - set(source.ignore)
     blank = _build(replace(blank, dataset=dataset), [defaults, source.defaults], folder)
     known_columns = {*model_class.model_fields, *source.ignore, *source.fields.values()}
-    # What else is installed here decides nothing of a dataset.
+    # Only built-in kinds: the other installed packages must not affect a dataset.
     refusals = foreign_fields(blank.env, builtin_kinds())
     refused_columns = refusals.keys() - known_columns
     tasks = []
     for index, (place, row) in enumerate(_read_rows(source, path, folder)):
         for name in sorted(refused_columns & row.keys()):
-            # Another environment's tests, say, without which the task could not be graded as meant.
+            # These may be another environment's tests, without which grading would be wrong.
             if row[name] is not None:
                 raise SuiteError(
                     f"{place}: {name}: {refusals[name]}; where the column is something else, say "
                     f"ignore: [{name}]"
                 )
         own_places = {"dataset": dataset, "index": index}
-        places = {**own_places, **row, **own_places}  # they win, and come first in messages
+        places = {**own_places, **row, **own_places}  # ours override, and come first in messages
         fields = {name: row.get(column) for name, column in source.fields.items()}
         fields = {**{name: row[name] for name in task_fields if name in row}, **fields}
         identity = fields.pop("id", None)
@@ -296,7 +298,7 @@ def _read_source(
 def _read_rows(source: RowSource, path: SuitePath, folder: SuitePath) -> Iterator[tuple[str, Row]]:
     try:
         yield from _rows(source, path, folder)
-    except OSError as error:  # of a folder that is not there, or of a file in it
+    except OSError as error:  # a folder, or a file in it, is missing or cannot be read
         kind = MissingFile if isinstance(error, FileNotFoundError) else SuiteError
         name = error.filename if isinstance(error.filename, str) else source.path
         raise kind(f"{folder / name}: cannot be read: {error.strerror}") from None
@@ -304,7 +306,7 @@ def _read_rows(source: RowSource, path: SuitePath, folder: SuitePath) -> Iterato
 
 def _rows(source: RowSource, path: SuitePath, folder: SuitePath) -> Iterator[tuple[str, Row]]:
     if source.swebench is not None:
-        from pytest_intercode.suites.swebench.tasks import read_swebench  # few suites need it
+        from pytest_intercode.suites.swebench.tasks import read_swebench  # rarely needed
 
         return read_swebench(path, source.swebench, folder, _tables())
     if source.format not in _READERS:
@@ -320,7 +322,7 @@ def _tables() -> Path:
 
 
 def _mark_names(tags: Any) -> Any:
-    """Make the names of marks of a row's tags: "Reverse Engineering" is reverse-engineering."""
+    """Convert a row's tags to names of marks: "Reverse Engineering" to reverse-engineering."""
     if isinstance(tags, str):
         tags = tags.replace(",", " ").split()
     if not isinstance(tags, list):
@@ -329,7 +331,7 @@ def _mark_names(tags: Any) -> Any:
 
 
 def _fill_each(pattern: Any, places: Mapping[str, Any], place: str) -> Any:
-    """Fill a row's fields into every string of ``each``."""
+    """Fill a row's fields into all strings of ``each``."""
     if isinstance(pattern, str):
         return _fill_pattern(pattern, places, place, "each: the pattern")
     if isinstance(pattern, dict):
@@ -340,7 +342,7 @@ def _fill_each(pattern: Any, places: Mapping[str, Any], place: str) -> Any:
 
 
 def _query(pattern: str, places: Mapping[str, Any], place: str) -> str:
-    """Fill the query pattern; a line that names nothing but empty fields is left out."""
+    """Fill the query pattern; a line that only names empty fields is left out."""
     lines = []
     for line in pattern.split("\n"):
         filled = _fill_pattern(line, places, place, "the query pattern")
@@ -363,11 +365,11 @@ def _fill_pattern(pattern: str, places: Mapping[str, Any], place: str, kind: str
         raise SuiteError(f"{place}: {kind} {pattern!r} does not fit: {error}") from None
 
 
-# -- what the schema cannot see
+# -- checks beyond the schema
 
 
 def _check_tasks(tasks: list[Task], permissions: Permissions) -> Iterator[Task]:
-    """Check what needs more than one field or task, and yield the tasks."""
+    """Make the checks that need several fields or tasks, and yield the tasks."""
     tasks = [permissions.limit(task) for task in tasks]
     tasks_by_id: dict[str, Task] = {}
     for task in tasks:
@@ -390,10 +392,10 @@ def _check_tasks(tasks: list[Task], permissions: Permissions) -> Iterator[Task]:
 
 
 def check_by_kind(task: Task) -> None:
-    """Check a task by its environment's kind, which may be of somebody else's.
+    """Check a task with its environment's kind, which may be third-party code.
 
     Raises:
-        SuiteError: it is wrong, or the check raises what is not ours.
+        SuiteError: the task is wrong, or the check raises an error that is not ours.
     """
     place = f"{task.source}: task {task.id!r}"
 
@@ -404,7 +406,7 @@ def check_by_kind(task: Task) -> None:
 
 
 def _check_files(tasks: Iterable[Task]) -> Iterator[Task]:
-    """Yield the tasks; those without an optional file are skipped, other files must be there."""
+    """Yield the tasks; skip those whose optional files are missing; other files must exist."""
     exists: dict[Path, bool] = {}
     for task in tasks:
         for kind, path, optional in _files_of(task):
@@ -422,7 +424,7 @@ def _check_files(tasks: Iterable[Task]) -> Iterator[Task]:
 
 
 def _suggest_file(kind: str, path: Path) -> str:
-    """Return the end of a message about a file that is missing: what may be meant."""
+    """Return the end of a message about a missing file: names that may be meant."""
     names = [sibling.name for sibling in path.parent.glob(f"*{path.suffix}") if sibling.is_file()]
     if kind != "dockerfile":
         return f".{suggestion(path.name, names)}"
@@ -434,7 +436,7 @@ def _suggest_file(kind: str, path: Path) -> str:
 
 
 def _files_of(task: Task) -> Iterator[tuple[str, Path, bool]]:
-    """Yield what a task names, where it is, and whether the task is skipped without it."""
+    """Yield the files that a task names: kind, path, and whether the task is skipped without it."""
     if task.archive is not None:
         yield "archive", task.archive.path, task.archive.optional
     if task.image is not None and task.image.dockerfile is not None:

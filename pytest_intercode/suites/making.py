@@ -1,4 +1,4 @@
-"""Makes environments without pytest, for reinforcement learning and for experiments."""
+"""Creates environments without pytest, for reinforcement learning and for experiments."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from pytest_intercode.suites.formats import find_format
 
 __all__ = ["make", "runnable", "runnable_of_endless", "shared_provider", "tasks_called"]
 
-_MAX_REFUSED_IN_A_ROW = 10_000  # tasks of an endless list that cannot be run, until it is given up
+_MAX_REFUSED_IN_A_ROW = 10_000  # tasks of an endless list that cannot be run, before giving up
 
-# By process id: a forked child must not use, and cannot end, the sandboxes of its parent.
+# By process id, because a forked child must not use, and cannot end, its parent's sandboxes.
 _providers: dict[int, SandboxProvider] = {}
 
 
@@ -69,19 +69,19 @@ def make(
     Args:
         env: the environment's name.
         suite: a suite (``.yaml``) instead of the bundled one.
-        dataset: a dataset in its place: a name such as ``nl2bash``, a part such as
+        dataset: a dataset instead of a suite: a name such as ``nl2bash``, a part such as
             ``nl2bash-fs2``, or the path of a suite or of rows.
-        data: a folder laid out as InterCode's ``data/``; by default INTERCODE_DATA, else what
-            ``pytest-intercode fetch`` got.
+        data: a folder with the layout of InterCode's ``data/``; by default INTERCODE_DATA, else
+            the folder of ``pytest-intercode fetch``.
         profile: ``strict`` or ``paper``.
         feedback: ``reward`` grades after every action, and ends the episode at 1.0.
-        max_turns: actions in an episode; None for each task's own number.
+        max_turns: maximum actions in an episode; None for each task's own number.
         action_timeout: seconds for an action; None for each task's own number.
-        network: let sandboxes reach the network, or some hosts of it, as
-            ``--intercode-allow-host`` names them; without it, tasks that need it are left out.
-        allow_path: folders that the suite may read besides its own.
+        network: True to let sandboxes reach the whole network, or a list of hosts, as for
+            ``--intercode-allow-host``; without it, tasks that need the network are left out.
+        allow_path: folders that the suite may read in addition to its own.
         pass_env: environment variables whose values its tasks may have.
-        provider: where sandboxes come from; by default one for the process, ended with it.
+        provider: the provider of sandboxes; by default one for the process, which ends with it.
 
     Raises:
         ConfigurationError: there is no such environment, profile, suite or dataset, or another
@@ -157,10 +157,10 @@ def tasks_called(
     """Return the tasks of one name: a bundled suite, a dataset or a part of it, or a path.
 
     Args:
-        name: the name; that of an environment is its bundled suite's.
+        name: the name; an environment's name means its bundled suite.
         data: as for :func:`make`.
-        request: how the user asked for it, for the message.
-        permissions: what its tasks may use of this machine.
+        request: how the user asked for it, for messages.
+        permissions: the permissions of its tasks on this machine.
 
     Raises:
         ConfigurationError: there is no such suite, dataset or file, or it is wrong.
@@ -181,10 +181,10 @@ def tasks_called(
 
 
 def runnable(tasks: Sequence[Task], permissions: Permissions) -> list[Task]:
-    """Return the tasks that can be run here, with the network that they are to have.
+    """Return the tasks that can be run here, with the network that they may have.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: no task can be run here.
     """
     connected = [
         _connected(task, permissions) for task in tasks if not _obstacle(task, permissions)
@@ -195,10 +195,10 @@ def runnable(tasks: Sequence[Task], permissions: Permissions) -> list[Task]:
 
 
 def runnable_of_endless(tasks: Iterable[Task], permissions: Permissions) -> Iterator[Task]:
-    """Return the tasks that can be run here as they come, of a list that may have no end.
+    """Yield the tasks that can be run here, of an iterable that may be infinite.
 
     Raises:
-        ConfigurationError: there is none among very many.
+        ConfigurationError: very many tasks in a row cannot be run here.
     """
     refused: list[Task] = []
     for task in tasks:

@@ -1,4 +1,4 @@
-"""Messages about a suite that is wrong: where, what was found and what is allowed, in one line."""
+"""Messages about mistakes in a suite: where, what was found and what is allowed, in one line."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _TYPE_NAMES = {
     "model_type": "a mapping",
     "dataclass_type": "a mapping",
 }
-"""What pydantic's errors of type ask for."""
+"""The types that pydantic's type errors ask for."""
 
-_UNKNOWN_FIELD = ("extra_forbidden", "unexpected_keyword_argument")  # of a model, of a dataclass
+_UNKNOWN_FIELD = ("extra_forbidden", "unexpected_keyword_argument")  # in a model, in a dataclass
 
 
 def first_error(
     path: Path, node: yaml.Node | None, raw: Any, error: ValidationError, model: type[BaseModel]
 ) -> str:
-    """Return the message of a suite file that does not fit the schema of its environment."""
+    """Return the message for a suite file that does not fit its environment's schema."""
     if not isinstance(raw, dict):
         content = "and this file is empty" if raw is None else f"not {raw!r:.60}"
         return f"{path}: a suite is a mapping with env and tasks (or rows), {content}"
@@ -52,7 +52,7 @@ def first_error(
 
 
 def row_error(place: str, error: ValidationError, model: type[BaseModel], env: str = "") -> str:
-    """Return the message of data that do not fit a model: of a row, for an environment's task."""
+    """Return the message for data that does not fit a model, such as a row for a task."""
     details = _most_specific(error)
     name = ".".join(map(str, _field_names(details)))
     name = f"{name}: " if name else ""
@@ -62,8 +62,8 @@ def row_error(place: str, error: ValidationError, model: type[BaseModel], env: s
 def _most_specific(error: ValidationError) -> Any:
     """Return the most specific of the errors for one place; a union has one for each branch.
 
-    It is the deepest one. Of those that are as deep, a name that does not exist comes first, then
-    the error of a branch of the right type, then those of branches of another type.
+    It is the deepest one. Among equally deep errors, an unknown name comes first, then the error of
+    a branch of the right type, then those of branches of another type.
     """
     errors = error.errors(include_url=False)
     first = _field_names(errors[0])[:2]
@@ -95,7 +95,7 @@ def _is_branch(part: object) -> bool:
 
 
 def locate(node: yaml.Node | None, location: Iterable[int | str]) -> tuple[int, str]:
-    """Follow a location through the YAML and return its line and its name."""
+    """Find a location in the YAML, and return its line and its name."""
     line = 1
     names: list[str] = []
     task = ""
@@ -123,12 +123,12 @@ def locate(node: yaml.Node | None, location: Iterable[int | str]) -> tuple[int, 
 
 
 def _describe_error(details: Any, model: type[BaseModel], env: Any) -> str:
-    """Say what was found and what is allowed.
+    """Describe what was found and what is allowed.
 
     Args:
         details: the error.
-        model: the model of the whole.
-        env: the environment of the suite, which may be anything.
+        model: the model of the whole data.
+        env: the environment of the suite, which may have any type.
     """
     kind, value, context = details["type"], details.get("input"), details.get("ctx") or {}
     if kind == "missing":
@@ -159,7 +159,7 @@ def foreign_fields(env: Any, kinds: Iterable[EnvironmentKind] | None = None) -> 
 
     Args:
         env: the environment that lacks them.
-        kinds: the other environments; by default all that are known here.
+        kinds: the other environments; by default all known ones.
     """
     refusals: dict[str, str] = {}
     for kind in _kinds() if kinds is None else kinds:
@@ -170,14 +170,14 @@ def foreign_fields(env: Any, kinds: Iterable[EnvironmentKind] | None = None) -> 
             texts["services"] = "is for tasks with a shell, and not for the env {env}"
         for name, refusal in texts.items():
             text = str(refusal) if refusal else f"is for the env {kind.name}, not {{env}}"
-            # Somebody else's text may have braces of its own.
+            # Not str.format(), because third-party texts may contain other braces.
             refusals.setdefault(name, text.replace("{env}", str(env)))
     return refusals
 
 
 def _kinds() -> Iterator[EnvironmentKind]:
     for name in environment_names():
-        with contextlib.suppress(ConfigurationError):  # one that cannot be loaded has no fields
+        with contextlib.suppress(ConfigurationError):  # ignore a kind that cannot be loaded
             yield kind_of(name)
 
 
@@ -192,7 +192,7 @@ def _model_at(location: tuple[int | str, ...], model: type[BaseModel]) -> type[A
 
 @cache
 def _models_by_place(model: type[BaseModel]) -> dict[str, type[Any]]:
-    """Return what has the fields, by what names its place: a field, or the branch of a union."""
+    """Return the models of a model's fields, by the name of the field or of a union's branch."""
     models_by_place: dict[str, type[Any]] = {}
     pending: list[Any] = [model]
     while pending:
@@ -206,7 +206,7 @@ def _models_by_place(model: type[BaseModel]) -> dict[str, type[Any]]:
 
 
 def _models_in(annotation: Any) -> Iterator[Any]:
-    """Yield what a type holds that has fields of its own."""
+    """Yield the models and dataclasses in a type."""
     if isinstance(annotation, type) and (
         issubclass(annotation, BaseModel) or is_dataclass(annotation)
     ):

@@ -1,7 +1,7 @@
-"""What test scripts install from the network before they run their tests. Pure.
+"""Finds the packages that test scripts install from the network before their tests. Pure.
 
 Scripts of both formats begin by fetching uv, pytest and other packages. A verifier without a
-network runs them next to a kit that has these; here is found what has to be in it.
+network runs them with a kit that contains these; this module finds what the kit must contain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FETCHES = re.compile(r"curl|wget|uvx?|pip3?|apt|apt-get")
 _PIP = re.compile(r"pip[\d.]*")
 _SHELLS = ("bash", "sh", "su")
 _VARIABLES = {"TEST_DIR": "/tests", "T_BENCH_TEST_DIR": "/tests"}
-# What runs a command that is behind it, and its options with a value.
+# Programs that run the command after them, and their options with a value.
 _RUNNERS = {
     "sudo": ("-u", "-g", "-h", "-p"),
     "env": ("-u", "-C", "-S"),
@@ -37,10 +37,10 @@ _PRINTING = ("echo", "printf", "type", "which", "hash")  # their words are not c
 def requirements_of(
     scripts: Iterable[str], files: Mapping[str, str] | None = None
 ) -> tuple[str, ...] | None:
-    """Return what scripts of tests ask pip or uv for, in order.
+    """Return the requirements that test scripts pass to pip or uv, in order.
 
-    What another command is tried for, where it failed (``||``), is not asked for; nor is what only
-    a run would know, or what no package index has, such as a path.
+    Requirements of a fallback command (after ``||``) are left out. So are those that are only known
+    at run time, and those that are not in a package index, such as paths.
 
     Args:
         scripts: the texts of the shell scripts.
@@ -48,7 +48,7 @@ def requirements_of(
             install from.
 
     Returns:
-        None if they fetch nothing at all.
+        The requirements; None if the scripts do not fetch anything.
     """
     reader = _Reader(files or {})
     for script in scripts:
@@ -64,7 +64,7 @@ class _Reader:
 
     def read(self, script: str, depth: int = 0) -> None:
         """Read one script, and the scripts that are words or here-documents in it."""
-        served = False  # what the command before asked for is tried in another way
+        served = False  # an earlier command of this chain had requirements: skip its fallbacks
         for command in simple_commands(script, _VARIABLES):
             names = [word.rpartition("/")[2] for word in command.words]
             self.fetches = self.fetches or any(map(_FETCHES.fullmatch, names))
@@ -79,7 +79,7 @@ class _Reader:
             served = served or bool(requirements)
 
     def _requirements(self, words: Sequence[str], script: str) -> Iterator[str]:
-        """Yield what one command asks for."""
+        """Yield the requirements of one command."""
         name = words[0].rpartition("/")[2] if words else ""
         if name in _PRINTING:
             return
@@ -101,23 +101,23 @@ class _Reader:
         if action in ("pip install", "add", "tool install"):
             yield from self._install_requirements(rest)
         elif action in ("x", "tool run", "run"):
-            # What it runs may be written by the shell script itself.
+            # The shell script itself may write the script that it runs.
             run = to_run(rest, self._file, lambda path: self._file(path) or script, action != "run")
             yield from filter(is_requirement, run.requirements)
 
     def _install_requirements(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield what the words behind ``install`` or ``add`` name."""
+        """Yield the requirements in the words after ``install`` or ``add``."""
         yield from filter(is_requirement, to_install(words, self._file))
 
     def _file(self, name: str) -> str:
-        """Return the text of a file of the tests; nothing where there is no such file."""
+        """Return the text of a file of the tests; empty if there is no such file."""
         name = name.rpartition(UNKNOWN)[2].removeprefix("/tests/").lstrip("/")
         short = name.rpartition("/")[2]
         return self._files.get(name, self._files.get(short, ""))
 
 
 def _inner_scripts(command: Command) -> Iterator[str]:
-    """Yield the scripts that a command is given: ``bash -c '...'``, or as here-documents."""
+    """Yield the scripts in a command: in ``bash -c '...'``, or as here-documents."""
     words = _plain(command.words)
     shell = words[0].rpartition("/")[2] if words else ""
     if shell in _SHELLS:
@@ -128,7 +128,7 @@ def _inner_scripts(command: Command) -> Iterator[str]:
 
 
 def _plain(words: Sequence[str]) -> Sequence[str]:
-    """Return a command without what runs it: ``sudo -u me env A=1 pip ...``."""
+    """Return a command without the programs that run it: ``sudo -u me env A=1 pip ...``."""
     while words and words[0].rpartition("/")[2] in _RUNNERS:
         runner = words[0].rpartition("/")[2]
         if runner == "command" and words[1:2] in (["-v"], ["-V"]):
@@ -143,6 +143,6 @@ def _plain(words: Sequence[str]) -> Sequence[str]:
 
 
 def _first(words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Return the first word that is not an option, and those behind it."""
+    """Return the first word that is not an option, and the words after it."""
     _, words = split_options(words)
     return (words[0], words[1:]) if words else ("", words)

@@ -1,4 +1,4 @@
-"""A compose file, as Docker Compose reads it; nothing is built or started."""
+"""Reading of compose files, as Docker Compose reads them; nothing is built or started."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["AgentMachine", "read_compose"]
 
-_MAX_SERVICES = 12  # of which each has its own memory and processors
+_MAX_SERVICES = 12  # each has its own memory and processors
 _TOP_KEYS = frozenset({"services", "version", "name", "volumes", "networks"})
 _CONDITIONS: dict[str, ServiceCondition] = {
     "service_started": "started",
@@ -47,26 +47,26 @@ _RESTARTS = {"always": "always", "unless-stopped": "always", "on-failure": "on-f
 
 @dataclass(frozen=True)
 class AgentMachine:
-    """The machine of a compose file that the agent is in.
+    """The agent's machine in a compose file.
 
     Attributes:
-        dockerfile: what is built, or None.
-        image: the image that is used where nothing is built; empty for none.
+        dockerfile: the Dockerfile to build, or None.
+        image: the image that is used if nothing is built; empty for none.
         variables: environment variables.
         workdir: the directory of its commands; empty for the image's.
         entrypoint: the words of its entry point; None for the image's.
-        command: the words of its command; None where it only waits.
-        user: who runs its commands; empty for the image's user.
+        command: the words of its command; None if it only waits.
+        user: the user that runs its commands; empty for the image's user.
         memory: bytes, or None for no limit.
         cpus: processors, or None for no limit.
-        platform: the platform of its image; None where nothing is said.
-        offline: it is to have no network.
-        folders: folders that are to be there, each with its mode.
+        platform: the platform of its image; None if it is not given.
+        offline: whether it must not have a network.
+        folders: folders that must exist, each with its mode.
         mounts: copies of folders that it shares with the host.
         files: copies of files that it shares with the host, by their paths.
         tests: folders of the tests that it shares, which only its verifier gets.
-        test_files: files of the tests, likewise.
-        health: how it is known to be ready; None where it is as soon as it runs.
+        test_files: files of the tests, which only its verifier gets.
+        health: the check whether it is ready; None if it is ready as soon as it runs.
         services: the other machines.
     """
 
@@ -99,20 +99,20 @@ def read_compose(
     *,
     merged: bool = False,
 ) -> AgentMachine:
-    """Return what a compose file says.
+    """Read a compose file, and return the agent's machine with its services.
 
     Args:
         path: the file.
-        name: what the format calls the service that the agent is in; without one of this name, it
-            is the one with the ``container_name``, or the only one.
-        variables: what ``${NAME}`` in it means.
+        name: the format's name of the agent's service; if there is no service of this name, it is
+            the one with this ``container_name``, or the only one.
+        variables: the values of ``${NAME}`` in the file.
         logs: folders inside that the format shares with the host, and that a sandbox has itself.
-        secrets: what no machine may have.
-        merged: the format lays the file over one of its own that has this service, so that it need
-            not be in the file. Its name alone makes it that service.
+        secrets: files that no machine may have.
+        merged: whether the format lays the file over its own one, which has this service, so that
+            the file need not contain it. Then only its name identifies it.
 
     Raises:
-        Unsupported: a machine here cannot be what it says.
+        Unsupported: the file needs a feature that machines here do not have.
         SuiteError: it is not a compose file, or has no such service.
     """
     raw, _ = read_yaml(path, new=True)
@@ -135,7 +135,7 @@ def read_compose(
         if len(candidates) != 1:
             raise SuiteError(f"{path}: services: there is no {name}, which the agent is in")
         [name] = candidates
-    # One with a profile is for who asks for it.
+    # A service with a profile is only started on request.
     names = [n for n in services if n != name and not services[n].get("profiles")]
     if len(names) > _MAX_SERVICES:
         raise Unsupported(f"{path.name} has more than {_MAX_SERVICES} services")
@@ -150,12 +150,12 @@ def read_compose(
 
 
 def _agent(reader: ComposeReader, name: str, service: Mapping[str, Any]) -> AgentMachine:
-    """Return the machine that the agent is in, with what it shares, and without the others."""
+    """Return the agent's machine with the folders that it shares, but without other machines."""
     reader.check_keys(name, service)
     dockerfile = reader.dockerfile(service.get("build"))
     cpus, memory = reader.limits(name, service)
     shared = reader.volumes(name, service)
-    # On disk, so that tests see what is left there.
+    # Make tmpfs folders on disk, so that tests see the files that are left there.
     folders = [*shared.folders, *((path, "1777") for path in shared.tmpfs)]
     folders += [(path, "755") for _, path in shared.named]
     networks, offline = reader.networks(name, service)
@@ -192,9 +192,9 @@ def _services(
 
     Args:
         reader: reads a service.
-        names: the names of the others.
+        names: the names of the other services.
         services: all services of the file.
-        own: what the agent's machine has in common with others: its names come first.
+        own: how the agent's machine is connected to others; its first name is its service's.
     """
     main = own.names[0]
     machines = {name: _service(reader, main, name, services[name], names) for name in names}
@@ -244,7 +244,7 @@ def _service(
         tuple(dict.fromkeys(_names(service, networks))),
         tuple(networks),
         tuple(_dependencies(reader, main, name, service.get("depends_on"), names)),
-        # Without a word of it, that of the image holds.
+        # If the file has no health check, the image's own one applies.
         reader.health(name, service["healthcheck"]) if "healthcheck" in service else HealthCheck(),
         tuple((volume, path) for volume, path in shared.named if volume),
         tuple(shared.tmpfs),
@@ -257,7 +257,7 @@ def _service(
 
 
 def _names(service: Mapping[str, Any], networks: Mapping[str, list[str]]) -> Iterator[str]:
-    """Yield the further names of a service, its aliases in networks among them."""
+    """Yield the further names of a service, including its aliases in networks."""
     for key in ("container_name", "hostname"):
         if service.get(key):
             yield str(service[key])
@@ -268,7 +268,7 @@ def _names(service: Mapping[str, Any], networks: Mapping[str, list[str]]) -> Ite
 def _dependencies(
     reader: ComposeReader, main: str, name: str, depends_on: Any, names: Sequence[str]
 ) -> Iterator[tuple[str, ServiceCondition]]:
-    """Yield the services that a service waits for; the agent's machine is there."""
+    """Yield the services that a service waits for, except the agent's, which is always there."""
     details = dict.fromkeys(list_of(depends_on)) if not isinstance(depends_on, dict) else depends_on
     for other_name, setting in details.items():
         if not isinstance(setting or {}, dict):

@@ -1,8 +1,8 @@
-"""What a compose file says of one service, as Docker Compose reads it.
+"""Reading of one service of a compose file, as Docker Compose reads it.
 
-What a file shares of the task's own folder comes as a copy, without the solution and the tests.
-What a machine here cannot be, such as one with the host's network, is a reason to skip the task,
-and the reason names it.
+Folders and files of the task's own folder that a service shares are copied, without the solution
+and the tests. If a service needs a feature that machines here do not have, such as the host's
+network, the task is skipped, and the reason names the feature.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ __all__ = [
 
 _TIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?(?:\d+us)?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_MAX_NAME = 63  # characters of a service's name, which is its machine's
-_MIN_MEMORY, _MAX_MEMORY = 6 * 1024**2, 2**50  # bytes that engines take
-_MAX_FILE_BYTES = 16 * 1024**2  # bytes of a file that is shared by itself
-# What makes no difference: names on the host, the terminal, ports that only the host would use, and
-# logs, which are not kept.
+_MAX_NAME = 63  # characters of a service's name, which is also its host's name
+_MIN_MEMORY, _MAX_MEMORY = 6 * 1024**2, 2**50  # bytes that engines accept
+_MAX_FILE_BYTES = 16 * 1024**2  # bytes of a single file that is shared
+# Keys without an effect here: names on the host, the terminal, ports that only the host would use,
+# and logs, which are not kept.
 _IGNORED = frozenset(
     {
         *("tty", "stdin_open", "init", "expose", "ports", "logging", "labels", "annotations"),
@@ -60,7 +60,7 @@ _READ = frozenset(
     }
 )
 _SCALAR = (str, int, float)
-# What a key may have; others may have anything that is said once.
+# The types of keys' values; all other keys have scalars.
 _KINDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("build",), (str, dict)),
     **dict.fromkeys(("command", "entrypoint", "tmpfs"), (str, list)),
@@ -74,7 +74,7 @@ _RESTARTS = ("no", "always", "unless-stopped", "on-failure")
 _HEALTH_KEYS = frozenset(
     {"test", "interval", "timeout", "retries", "start_period", "start_interval", "disable"}
 )
-# Of a deployment, limits are read; the others make no difference for one machine.
+# Only the limits of a deployment are read; the other keys have no effect on one machine.
 _DEPLOY_KEYS = frozenset(
     {
         *("replicas", "resources", "labels", "restart_policy", "update_config"),
@@ -84,16 +84,16 @@ _DEPLOY_KEYS = frozenset(
 
 
 class Unsupported(IntercodeError):
-    """A task needs what its machines cannot be; the message says what."""
+    """A task needs a feature that machines here do not have; the message names it."""
 
 
 @dataclass(frozen=True)
 class Secrets:
-    """What of a task's folder no machine of the agent's may have.
+    """The parts of a task's folder that no machine of the agent may have.
 
     Attributes:
-        tests: what its verifier gets where the file shares it.
-        solution: what nobody gets by the file.
+        tests: parts that the verifier gets if the file shares them.
+        solution: parts that nobody gets, even if the file shares them.
     """
 
     tests: tuple[SuitePath, ...] = ()
@@ -104,7 +104,7 @@ class ComposeReader:
     """Reads the services of a file.
 
     Attributes:
-        variables: what references in texts mean, with those of the ``.env`` next to the file.
+        variables: the values of references in texts, including the ``.env`` next to the file.
     """
 
     def __init__(
@@ -133,11 +133,11 @@ class ComposeReader:
         raise Unsupported(f"{self.path.name}: {name} {problem}")
 
     def fail(self, name: str, problem: str) -> NoReturn:
-        """Refuse what is wrong in a service, whatever machines may be."""
+        """Raise an error for a service that is invalid in any case."""
         raise SuiteError(f"{self.path}: services: {name}: {problem}")
 
     def check_keys(self, name: str, service: Mapping[str, Any]) -> None:
-        """Refuse a service that uses what a machine here does not have, or says it wrongly."""
+        """Refuse a service with unsupported keys, or with invalid values."""
         if not _NAME.fullmatch(name) or len(name) > _MAX_NAME:
             raise SuiteError(
                 f"{self.path}: services: {name!r:.80} is not a name: letters, digits, '_', '.' and "
@@ -146,7 +146,7 @@ class ComposeReader:
         unknown = sorted(
             key for key in service.keys() - _IGNORED - _READ if not str(key).startswith("x-")
         )
-        # What is turned off is not used.
+        # A key whose feature is turned off is not used.
         if unknown := [key for key in unknown if service[key] not in (None, False, [], {})]:
             self.refuse(name, f"uses {', '.join(unknown)}")
         for key in _READ & service.keys():
@@ -166,14 +166,14 @@ class ComposeReader:
             self.fail(name, f"working_dir: an absolute path is needed, found {workdir!r:.60}")
 
     def words(self, name: str, service: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
-        """Return the words of a command of a service."""
+        """Return the words of a service's command under a key."""
         try:
             return words_of(service.get(key))
         except ValueError as error:
             self.fail(name, f"{key}: {str(error).lower()}: {service[key]!r:.60}")
 
     def dockerfile(self, build: Any) -> SuitePath | None:
-        """Return what is built; None for nothing."""
+        """Return the Dockerfile to build; None if nothing is built."""
         if build is None:
             return None
         build = {"context": build} if isinstance(build, str) else build
@@ -194,7 +194,7 @@ class ComposeReader:
         return file
 
     def environment(self, name: str, service: Mapping[str, Any]) -> dict[str, str]:
-        """Return the variables of a service, those of its files first."""
+        """Return the variables of a service, first those of its files."""
         pairs: dict[str, str | None] = {}
         for item in list_of(service.get("env_file")):
             pairs |= self._variables_of(name, item if isinstance(item, dict) else {"path": item})
@@ -208,12 +208,12 @@ class ComposeReader:
             if value is not None and not isinstance(value, (*_SCALAR, date)):
                 self.fail(name, f"environment: {key}: a text is needed, found {value!r:.60}")
             pairs[key] = None if value is None else _text(value)
-        # One without a value is that of who runs it, if it is passed on.
+        # A variable without a value gets that of the caller's environment, if it is passed on.
         pairs = {n: self.variables.get(n) if v is None else v for n, v in pairs.items()}
         return {key: value for key, value in pairs.items() if value is not None}
 
     def _variables_of(self, name: str, details: Mapping[str, Any]) -> dict[str, str | None]:
-        """Return what one of the files of variables of a service has."""
+        """Return the variables in one of the ``env_file`` entries of a service."""
         if details.keys() - {"path", "required", "format"} or not details.get("path"):
             self.fail(
                 name, f"env_file: a path is needed, with required and format: {details!r:.60}"
@@ -224,7 +224,7 @@ class ComposeReader:
         return self._read_variables(file, details)
 
     def _read_variables(self, file: SuitePath, details: Mapping[str, Any]) -> dict[str, str | None]:
-        """Return what a file of variables has."""
+        """Return the variables in a file."""
         if self.is_secret(file.place()):
             raise Unsupported(f"{self.path.name}: {file.name} is of the solution or the tests")
         text = read_text(file, "a file of variables")
@@ -258,7 +258,7 @@ class ComposeReader:
         )
 
     def networks(self, name: str, service: Mapping[str, Any]) -> tuple[dict[str, list[str]], bool]:
-        """Return the networks of a service with its names there, and whether it is to have none."""
+        """Return a service's networks with its aliases there, and whether it must be offline."""
         mode = str(service.get("network_mode") or "bridge")
         if mode not in ("bridge", "default", "none"):
             self.refuse(name, f"uses network_mode {mode}")
@@ -280,14 +280,14 @@ class ComposeReader:
         return aliases, mode == "none" or (bool(internal) and all(internal))
 
     def check_volume(self, name: str, volume: str) -> None:
-        """Refuse a volume that has another driver, or is not the task's own."""
+        """Refuse a volume that has another driver, or is external."""
         settings = mapping_of(self._volumes.get(volume))
         unknown = settings.keys() - {"driver", "name", "labels"}
         if unknown or settings.get("driver", "local") != "local":
             self.refuse(name, f"uses the volume {volume} with settings of its own")
 
     def volumes(self, name: str, service: Mapping[str, Any]) -> SharedFolders:
-        """Return what a service shares with the host and with other services."""
+        """Return the folders that a service shares with the host and with other services."""
         shared = SharedFolders(self, name)
         for target in list_of(service.get("tmpfs")):
             shared.add({"type": "tmpfs", "target": str(target).partition(":")[0]})
@@ -296,7 +296,7 @@ class ComposeReader:
         return shared
 
     def health(self, name: str, check: Any) -> HealthCheck | None:
-        """Return how a service is known to be ready."""
+        """Return the health check of a service; None if it has none."""
         if check is None or check.get("disable") or check.get("test") in (["NONE"], "NONE"):
             return None
         if unknown := sorted(check.keys() - _HEALTH_KEYS):
@@ -311,7 +311,7 @@ class ComposeReader:
             command = ("/bin/sh", "-c", test)
         else:
             self.refuse(name, f"has the health check {test!r:.60}")
-        default = HealthCheck(interval=30.0, retries=3)  # those of compose, also for 0
+        default = HealthCheck(interval=30.0, retries=3)  # defaults of compose, also used for 0
         retries = str(check.get("retries") or default.retries)
         if not re.fullmatch("[0-9]{1,6}", retries):
             self.fail(name, f"healthcheck: retries: {retries!r:.40} is not a whole number")
@@ -324,7 +324,7 @@ class ComposeReader:
         )
 
     def platform(self, name: Any) -> Platform | None:
-        """Return the platform of an image; None where nothing is said."""
+        """Return the platform of an image; None if it is not given."""
         if name in (None, ""):
             return None
         try:
@@ -333,17 +333,17 @@ class ComposeReader:
             raise Unsupported(f"{self.path.name}: platform {name!r:.60}: {error}") from None
 
     def is_secret(self, place: Path) -> bool:
-        """Whether a path is in what no machine may have."""
+        """Whether a path is in a part that no machine may have."""
         return any(place == secret or secret in place.parents for secret in self._secret)
 
     def secrets_below(self, place: Path) -> Iterator[str]:
-        """Yield what in a folder no machine may have, by paths below it."""
+        """Yield the parts of a folder that no machine may have, by paths below it."""
         for secret in self._secret:
             if place in secret.parents:
                 yield secret.relative_to(place).as_posix()
 
     def tests_at(self, place: Path) -> Iterator[tuple[str, SuitePath]]:
-        """Yield the tests that are at a path or below it, each by its path below."""
+        """Yield the tests that are at a path or below it, each with its relative path."""
         for test, path in self._tests.items():
             if place == test or place in test.parents:
                 yield test.relative_to(place).as_posix(), path
@@ -381,13 +381,13 @@ class ComposeReader:
 
 
 class SharedFolders:
-    """What one service shares: with the host, by copies; and with other services."""
+    """The folders that one service shares: with the host, as copies; and with other services."""
 
     def __init__(self, reader: ComposeReader, name: str) -> None:
         self._reader = reader
         self._name = name
         self.named: list[tuple[str, str]] = []
-        self.read_only: list[str] = []  # paths of those
+        self.read_only: list[str] = []  # paths of named volumes
         self.tmpfs: list[str] = []
         self.folders: list[tuple[str, str]] = []
         self.mounts: list[Archive] = []
@@ -396,7 +396,7 @@ class SharedFolders:
         self.test_files: dict[str, FileSpec] = {}
 
     def add(self, volume: Any) -> None:
-        """Add one of ``volumes``, in either form."""
+        """Add an entry of ``volumes``, in its short or its long form."""
         options: list[str] = []
         if isinstance(volume, dict):
             kind = volume.get("type", "volume")
@@ -429,7 +429,7 @@ class SharedFolders:
             self._reader.refuse(self._name, f"shares the volume {volume!r:.80} with the host")
 
     def _copy(self, source: SuitePath, target: str) -> None:
-        """Have a copy of what is shared of the task's own folder."""
+        """Add copies of files and folders of the task's own folder that are shared."""
         place = source.place()
         for name, path in self._reader.tests_at(place):
             test_target = posixpath.normpath(posixpath.join(target, name))
@@ -440,7 +440,7 @@ class SharedFolders:
         if source.is_file():
             if not self._reader.is_secret(place):
                 self.files[target] = self._file(source)
-        elif not source.is_dir() or self._reader.is_secret(place):  # the engine makes it
+        elif not source.is_dir() or self._reader.is_secret(place):  # engines create missing folders
             self.folders.append((target, "755"))
         else:
             exclude = tuple(sorted(self._reader.secrets_below(place)))
@@ -455,12 +455,12 @@ class SharedFolders:
 
 
 def mapping_of(value: Any) -> dict[str, Any]:
-    """Return a mapping, which may be left out."""
+    """Return a mapping; empty if it is left out."""
     return dict(value or {})
 
 
 def list_of(value: Any) -> list[Any]:
-    """Return what may be one thing or a list of them."""
+    """Return a list for a value that may be a single item or a list."""
     return value if isinstance(value, list) else [] if value in (None, "") else [value]
 
 
@@ -469,7 +469,7 @@ def _text(value: Any) -> str:
 
 
 def words_of(command: Any) -> tuple[str, ...] | None:
-    """Return the words of a command, which a text is split into as a shell does."""
+    """Return the words of a command; a text is split as by a shell."""
     if command is None:
         return None
     return tuple(map(_text, command)) if isinstance(command, list) else tuple(shlex.split(command))

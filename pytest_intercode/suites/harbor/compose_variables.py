@@ -1,4 +1,4 @@
-"""Variables of a compose file: ``${NAME}`` in its texts, and its files of variables. Pure."""
+"""Variables of a compose file: ``${NAME}`` in its texts, and its ``env_file`` files. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["RequiredVariable", "expand", "parse_env_file"]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPERATOR = re.compile(r":?[-?+]")
 _BRACES = re.compile(r"\$\{|\}")
-_MAX_DEPTH = 10  # references in the defaults of others
-_MAX_VALUES = 2**17  # characters of the variables in a text; a process has none that is longer
-# A line, or several where a value in quotes has them.
+_MAX_DEPTH = 10  # levels of references in the defaults of others
+_MAX_VALUES = 2**17  # characters of all values in a text; a process's variable cannot be longer
+# One line, or several if a quoted value contains line ends.
 _ENTRY = re.compile(
     r"(?:export[ \t]+)?(?P<name>[^\s=:#'\"]+)[ \t]*"
     r"(?P<sign>[=:][ \t]*(?:'(?P<literal>[^']*)'|\"(?P<quoted>(?:[^\"\\]|\\.)*)\"|"
@@ -30,7 +30,7 @@ class RequiredVariable(ValueError):
 
     Args:
         name: the variable.
-        reason: what the text says about it.
+        reason: the reason that the text gives.
     """
 
     def __init__(self, name: str, reason: str) -> None:
@@ -41,12 +41,12 @@ class RequiredVariable(ValueError):
 def expand(value: Any, variables: Mapping[str, str]) -> Any:
     """Replace references to variables in the texts of a value, as Docker Compose does.
 
-    They are ``$NAME``, ``${NAME}``, and ``${NAME:-default}``, ``${NAME:+instead}`` and
-    ``${NAME:?why it is needed}``, with the colon also where the variable is empty. A name that is
-    not known is empty; ``$$`` is a dollar.
+    References are ``$NAME``, ``${NAME}``, and ``${NAME:-default}``, ``${NAME:+instead}`` and
+    ``${NAME:?why it is needed}``; with the colon, an empty variable counts as not set. An unknown
+    name is replaced by nothing; ``$$`` is a dollar.
 
     Raises:
-        RequiredVariable: one is needed.
+        RequiredVariable: a required variable is not set.
         ValueError: a brace is not closed, they are nested too deeply, or their values are too long.
     """
     if isinstance(value, str):
@@ -75,7 +75,7 @@ def _expand_text(text: str, variables: Mapping[str, str], depth: int = 0) -> str
 def _expand_reference(
     text: str, start: int, variables: Mapping[str, str], depth: int
 ) -> tuple[str, int]:
-    """Return what the reference at an index stands for, and where it ends."""
+    """Return the value of the reference at an index, and the index of its end."""
     if text.startswith("$$", start):
         return "$", start + 2
     is_braced = text.startswith("${", start)
@@ -119,11 +119,11 @@ def parse_env_file(text: str, variables: Mapping[str, str]) -> dict[str, str | N
     """Return the variables of a file, as Docker Compose reads it; None for one without a value.
 
     Args:
-        text: its text, with plain line ends.
-        variables: what references in values mean, besides the file's own.
+        text: the file's text, with line ends as ``\\n``.
+        variables: the values of references, in addition to the file's own variables.
 
     Raises:
-        ValueError: a line is not ``NAME=VALUE``; says which one.
+        ValueError: a line is not ``NAME=VALUE``; the message gives its number.
     """
     pairs: dict[str, str | None] = {}
     references = dict(variables)
@@ -147,7 +147,7 @@ def _value(entry: re.Match[str], variables: Mapping[str, str]) -> str | None:
     if entry["sign"] is None or entry["literal"] is not None:
         return entry["literal"]
     if entry["quoted"] is not None:
-        # Before escapes are read, as an escaped dollar begins no reference.
+        # Do this before escapes are replaced, because an escaped dollar is not a reference.
         text = _expand_text(entry["quoted"].replace(r"\$", "$$"), variables)
         return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), text)
     return _expand_text(re.split(r"\s#", entry["plain"])[0].strip(), variables)

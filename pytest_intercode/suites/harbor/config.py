@@ -1,8 +1,8 @@
 """``task.toml``, as Harbor 0.20 reads it: schema 1.0 to 1.4, with the names of older versions.
 
-Pure: takes text and returns values. Keys that Harbor does not know are ignored, as it does; what
-it refuses is refused. Fields have Harbor's own names and defaults, so that what is read can be
-compared with what Harbor reads.
+Pure: takes text and returns values. Like Harbor, it ignores unknown keys, and refuses what Harbor
+refuses. Fields have Harbor's own names and defaults, so that the result can be compared with
+Harbor's.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
     "read_toml",
 ]
 
-_MAX_CHARS = 2**20  # characters; the largest that is known has some ten thousand
+_MAX_CHARS = 2**20  # characters; the largest known file has about ten thousand
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*/[a-zA-Z0-9][a-zA-Z0-9._-]*")
 _SERVICE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
@@ -54,7 +54,7 @@ OLD_SIZES = {"memory": "memory_mb", "storage": "storage_mb"}
 
 
 def _host(entry: str) -> str:
-    """Return an entry of a list of hosts as it is compared: a name, ``*.suffix``, address, CIDR."""
+    """Return the normal form of a host: a name, ``*.suffix``, an address or a CIDR range."""
     host = entry.strip().lower().rstrip(".")
     try:
         if "/" in host:
@@ -101,13 +101,13 @@ User = str | int
 
 
 def _check_hosts(mode: str | None, hosts: list[str] | None) -> None:
-    # Of the whole environment an empty list is as good as none; of a phase it needs its mode.
+    # For the whole environment an empty list has no effect; for a phase even that needs the mode.
     if mode != "allowlist" and (hosts or (mode is None and hosts is not None)):
         raise ValueError("allowed_hosts is for network_mode = 'allowlist' only")
 
 
 class _Phase(BaseModel):
-    """What the agent and the verifier have in common: a policy of their own for the network."""
+    """The common fields of agent and verifier: each may have its own policy for the network."""
 
     network_mode: NetworkMode | None = None
     allowed_hosts: list[Host] | None = None
@@ -156,7 +156,7 @@ class AgentConfig(_Phase):
 
 
 class HealthcheckConfig(BaseModel):
-    """A command that has to end with 0 before the agent starts."""
+    """A command that must exit with 0 before the agent starts."""
 
     command: str
     interval_sec: float = 5.0
@@ -234,7 +234,7 @@ class EnvironmentConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _new_names(cls, data: Any) -> Any:
-        """Read the sizes of older versions, which have their unit with them."""
+        """Convert the sizes of older versions, which include their unit."""
         if not isinstance(data, dict):
             return data
         data = dict(data)
@@ -257,7 +257,7 @@ class EnvironmentConfig(BaseModel):
 
 
 class CollectConfig(BaseModel):
-    """A command that is run where the agent was, when it is done."""
+    """A command that is run in the agent's machine when the agent is done."""
 
     command: str
     service: Service = "main"
@@ -285,12 +285,12 @@ class VerifierConfig(_Phase):
 
     @property
     def mode(self) -> Literal["shared", "separate"] | None:
-        """Where it runs; None if that is not said here."""
+        """Where it runs; None if that is not given here."""
         return self.environment_mode or (None if self.environment is None else "separate")
 
 
 class ArtifactConfig(BaseModel):
-    """A path that is kept of the agent's machine."""
+    """A path of the agent's machine that is kept."""
 
     source: str
     destination: str | None = None
@@ -327,7 +327,7 @@ class ArtifactConfig(BaseModel):
 class StepConfig(BaseModel):
     """One of ``[[steps]]``."""
 
-    name: Annotated[str, AfterValidator(check_name)]  # of its folder, too
+    name: Annotated[str, AfterValidator(check_name)]  # also the name of its folder
     agent: AgentConfig = AgentConfig()
     verifier: VerifierConfig = VerifierConfig()
     min_reward: float | dict[str, float] | None = None
@@ -353,7 +353,7 @@ class TaskConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _new_name(cls, data: Any) -> Any:
-        """Read the first name of the version of the schema."""
+        """Convert the original name of ``schema_version``."""
         if isinstance(data, dict) and "version" in data:
             data = dict(data)
             data.setdefault("schema_version", data.pop("version"))
@@ -361,10 +361,10 @@ class TaskConfig(BaseModel):
 
 
 def read_toml(text: str, place: str) -> dict[str, Any]:
-    """Return what TOML says.
+    """Parse TOML.
 
     Raises:
-        SuiteError: it is not TOML, or larger than any that is known.
+        SuiteError: the text is not TOML, or far larger than any known file.
     """
     if len(text) > _MAX_CHARS:
         raise SuiteError(
@@ -381,21 +381,21 @@ def read_toml(text: str, place: str) -> dict[str, Any]:
 
 
 def read_config(text: str, place: str) -> TaskConfig:
-    """Return what a ``task.toml`` says.
+    """Parse a ``task.toml``.
 
     Args:
         text: its text.
-        place: where it is, for messages.
+        place: its location, for messages.
 
     Raises:
-        SuiteError: it is not TOML, or does not fit the schema. Its version is not looked at, as
-            Harbor does not.
+        SuiteError: it is not TOML, or does not fit the schema. Like Harbor, this does not check the
+            version.
     """
     return config_of(read_toml(text, place), place)
 
 
 def config_of(raw: Mapping[str, Any], place: str) -> TaskConfig:
-    """Return what the content of a ``task.toml`` says; see :func:`read_config`."""
+    """Check the parsed content of a ``task.toml``; see :func:`read_config`."""
     try:
         return TaskConfig.model_validate(raw)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Where task folders are: one, a folder of them, or those that a registry lists. Reads files."""
+"""Finding of task folders: a single one, a folder of them, or those that a registry lists."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _DATASET_FILE = "dataset.toml"
 def folder_tasks(path: Path, permissions: Permissions = NOTHING) -> list[Task]:
     """Return the tasks of a folder: its own, or those of the folders in it.
 
-    A task folder that is wrong, among others, is a task that is skipped, and says why.
+    If one of several task folders is invalid, its task is skipped, with the reason.
 
     Args:
-        path: the folder; the tasks may use what is below it.
-        permissions: what else they may use of this machine.
+        path: the folder; the tasks may use all files below it.
+        permissions: further permissions of the tasks on this machine.
 
     Raises:
-        SuiteError: the folder is one task, and it is wrong; or it holds none.
+        SuiteError: the folder is a single task, and it is invalid; or there are no tasks.
     """
     with SuiteFolder(path, permissions) as top:
         if _is_task(top):
@@ -47,7 +47,7 @@ def folder_tasks(path: Path, permissions: Permissions = NOTHING) -> list[Task]:
 
 
 def task_folders(top: SuitePath) -> list[SuitePath]:
-    """Return the task folders of a folder: itself, or those that are in it.
+    """Return the task folders of a folder: itself, or the folders in it.
 
     Raises:
         MissingFile: there are none.
@@ -68,12 +68,12 @@ def registry_tasks(path: Path, permissions: Permissions = NOTHING) -> list[Task]
     """Return the tasks of a dataset that a registry lists.
 
     Args:
-        path: the file; behind it ``:NAME`` or ``:NAME@VERSION``, where it lists several. The tasks
-            may use what is below its folder.
-        permissions: what else they may use of this machine.
+        path: the file, followed by ``:NAME`` or ``:NAME@VERSION`` if it lists several. The tasks
+            may use all files below its folder.
+        permissions: further permissions of the tasks on this machine.
 
     Raises:
-        SuiteError: it is not a registry, or lists no such dataset, or its tasks are elsewhere.
+        SuiteError: it is not a registry, does not list the dataset, or the tasks are elsewhere.
     """
     file, _, dataset = path.name.partition(":")
     if not path.parent.is_dir():
@@ -115,7 +115,7 @@ def _full_name(row: dict[str, Any]) -> str:
 
 
 def _list_tasks(path: SuitePath, row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the tasks of a dataset; Terminal-Bench 1 lists a folder, and the ids in it."""
+    """Return the tasks of a dataset; Terminal-Bench 1 lists a folder and the ids in it."""
     tasks = row.get("tasks")
     if tasks is None and isinstance(row.get("dataset_path"), str):
         dataset_path = row["dataset_path"]
@@ -136,7 +136,7 @@ def _list_tasks(path: SuitePath, row: dict[str, Any]) -> list[dict[str, Any]]:
 def _task_folder(path: SuitePath, suite: str, task: dict[str, Any]) -> SuitePath:
     """Return the folder of a listed task.
 
-    One of a repository is looked for below the registry too, where a checkout of it may be.
+    A task of a repository is also searched below the registry, where a checkout may be.
     """
     task_path = task.get("path")
     if not isinstance(task_path, str) or not task_path:
@@ -157,7 +157,7 @@ def _is_task(path: SuitePath) -> bool:
 
 
 def _may_be_task(path: SuitePath) -> bool:
-    """Whether a folder is a task, or leads to where it may not be looked."""
+    """Whether a folder is a task, or leads to a place that may not be read."""
     try:
         return _is_task(path)
     except SuiteError:
@@ -168,24 +168,24 @@ def read_task_folder(path: SuitePath, suite: str) -> Task:
     """Return the task of a folder.
 
     Raises:
-        SuiteError: a file of it is missing or wrong.
+        SuiteError: one of its files is missing or wrong.
     """
     make_task = harbor.harbor_task
     if not (path / harbor.CONFIG).is_file():
         make_task = terminal_bench.terminal_bench_task
     try:
         return path.permissions.limit(make_task(path, suite))
-    except RecursionError:  # of tables in tables
+    except RecursionError:  # deeply nested tables
         raise SuiteError(f"{path}: its description is nested too deeply") from None
 
 
 def _task_or_reason(path: SuitePath, suite: str) -> Task:
-    """Return a task, or one that says why it is not one."""
+    """Return a task; if its folder is invalid, one that is skipped with the reason."""
     try:
         return read_task_folder(path, suite)
     except SuiteError as error:
         reason = str(error)
-    except Exception as error:  # whatever is odd about one folder, the others are played
+    except Exception as error:  # any other problem with one folder must not affect the others
         reason = f"{path}: cannot be read: {type(error).__name__}: {error}"
     name = path.name or str(path)
     return Task(
@@ -201,7 +201,7 @@ def _task_or_reason(path: SuitePath, suite: str) -> Task:
 
 
 def _unique(tasks: list[Task]) -> list[Task]:
-    """Give tasks whose ids are equal those of their folders, and a number where these are equal."""
+    """Give tasks with equal ids their folders' names, and numbers if these are equal, too."""
     counts = Counter(task.id for task in tasks)
     names = [
         harbor.task_id(PurePosixPath(task.source).parent.name) if counts[task.id] > 1 else task.id
@@ -223,7 +223,7 @@ def _unique(tasks: list[Task]) -> list[Task]:
 
 
 def _name_of(path: SuitePath) -> str:
-    """Return the name of a folder of tasks: what its ``dataset.toml`` says, or its own."""
+    """Return the name of a folder of tasks: that in its ``dataset.toml``, or the folder's own."""
     if (path / _DATASET_FILE).is_file():
         raw = read_toml(read_text(path / _DATASET_FILE, "the dataset"), str(path / _DATASET_FILE))
         dataset = raw.get("dataset")

@@ -1,4 +1,4 @@
-"""What a Dockerfile says of the machine that its image is; nothing is built."""
+"""Reading of a machine's settings from its Dockerfile; nothing is built."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ __all__ = ["Machine", "read_image", "read_machine", "rebase"]
 
 _FROM = re.compile(r"(?:--platform=\S+\s+)?(\S+)(?:\s+AS\s+(\S+))?\s*", re.IGNORECASE)
 
-_TERMINAL_BENCH_WORKDIR = "/app"  # of the base images of Terminal-Bench 1
+_TERMINAL_BENCH_WORKDIR = "/app"  # the directory of the base images of Terminal-Bench 1
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What an image says of what is run in it.
+    """The settings of an image for commands that run in it.
 
     Attributes:
-        workdir: the directory.
+        workdir: the working directory.
         user: the user; empty for root.
-        entrypoint: the words of the command that every container begins with.
+        entrypoint: the words of the entry point.
     """
 
     workdir: str = "/"
@@ -42,12 +42,12 @@ class Machine:
 
 
 def read_machine(text: str) -> Machine:
-    """Return what the last stage of a Dockerfile says.
+    """Return the settings of the last stage of a Dockerfile.
 
-    What a base image says by itself is not known here; those of Terminal-Bench are.
+    The settings of base images are not known here, except for those of Terminal-Bench.
     """
     stages: dict[str, Machine] = {}
-    variables: dict[str, str] = {}  # of ENV and ARG, which paths may name
+    variables: dict[str, str] = {}  # set by ENV and ARG; paths may use them
     name = ""
     state = Machine()
     for step in read_instructions(text):
@@ -76,9 +76,9 @@ def read_machine(text: str) -> Machine:
 
 
 def rebase(text: str) -> str:
-    """Return a Dockerfile that is the same where a base image of Terminal-Bench 1 is replaced.
+    """Return a Dockerfile that works the same if its Terminal-Bench 1 base image is replaced.
 
-    Those have a directory, which is made in any other.
+    Those base images have a working directory, which other images need to create.
     """
     for name in filter(plain_base, base_names(text)):
         line = re.compile(
@@ -99,14 +99,14 @@ def _words(rest: str) -> tuple[str, ...]:
 
 
 def read_image(dockerfile: SuitePath, image: str) -> tuple[ImageSource, Machine]:
-    """Return the image that a Dockerfile makes, and its machine.
+    """Return the image that a Dockerfile builds, and its machine.
 
     Args:
-        dockerfile: what is built.
-        image: the image that was made of it already; empty for none.
+        dockerfile: the Dockerfile.
+        image: an image that was already built from it; empty for none.
 
     Raises:
-        SuiteError: it cannot be read, or is a link to another folder, which would be what is built.
+        SuiteError: it cannot be read, or is a link to another folder, whose context would be used.
     """
     place = dockerfile.place()
     if place.parent != dockerfile.parent.place():

@@ -1,7 +1,7 @@
 """One task folder in Harbor's format, as a task of the environment ``swe``.
 
-Reads the folder and nothing else. A task that a single sandbox cannot be is made all the same, with
-the reason as its ``skip``.
+It only reads the folder. A task that needs an unsupported feature is made nevertheless, with the
+reason as its ``skip``.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ CONFIG = "task.toml"
 _SCRIPT = "test.sh"
 _MEGABYTE = 1024**2
 _COMPOSE = "docker-compose.yaml"
-# The verifier gets its tests from these alone; the description has the solution's variables.
+# Only the verifier gets tests, from these; the description contains the solution's variables.
 _SECRETS = ("tests", "steps", "solution", CONFIG)
-_MAIN = "main"  # the service that the agent is in
-# What Harbor's own compose file gives to a task's; older ones named the folders of logs.
+_MAIN = "main"  # the agent's service
+# The variables that Harbor's own compose file gives to a task's; older ones name log folders.
 _COMPOSE_VARIABLES = {
     "CONTEXT_DIR": ".",
     "MAIN_IMAGE_NAME": "",
@@ -84,7 +84,7 @@ _COMPOSE_VARIABLES = {
 
 @dataclass(frozen=True)
 class _Box:
-    """The machine of a task or of its verifier: its image, and what holds in it."""
+    """The machine of a task or of its verifier: its image and its settings."""
 
     image: ImageSource
     machine: Machine
@@ -137,7 +137,7 @@ def _harbor_metadata(config: TaskConfig, name: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return metadata as JSON values; TOML has dates as well."""
+    """Return metadata as JSON values; TOML may also contain dates."""
     if isinstance(value, dict):
         return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -160,7 +160,7 @@ def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
     if environment.healthcheck is not None:
         setup.append(healthcheck_setup(environment.healthcheck))
     users = {_user(step.agent.user, agent) for step in config.steps or ()} or {agent}
-    if users != {""}:  # a solution is written by the agent's user
+    if users != {""}:  # the agent's user writes the solution
         setup.append(open_folder("/solution"))
     timeout = config.agent.timeout_sec
     task = replace(
@@ -189,7 +189,7 @@ def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
     try:
         place = f"{folder / CONFIG}: [solution].env"
         variables = resolve_variables(config.solution.env, place, folder.permissions)
-    except MissingFile as error:  # agents do without it
+    except MissingFile as error:  # only gold needs these variables
         variables = None
         task = replace(task, gold_skip=str(error))
     if config.steps:
@@ -209,18 +209,18 @@ def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
 def _connect(
     limits: Limits, baseline: EnvironmentConfig, *phases: AgentConfig | VerifierConfig
 ) -> Limits:
-    """Return limits with what may be reached of the network in a phase.
+    """Return limits with the network access of a phase.
 
-    A phase's own policy comes before its machine's. A public network is for who runs the task to
-    give (``--intercode-network``), and a sandbox has none by itself.
+    A phase's own policy takes precedence over its machine's. Only the user can allow a public
+    network (``--intercode-network``); by default a sandbox has none.
 
     Args:
         limits: the limits.
         baseline: the machine, which has a policy.
-        phases: the phase, and those that it is a part of; each may have a policy.
+        phases: the phase, and those that contain it; each may have a policy.
 
     Raises:
-        Unsupported: a sandbox cannot have a host, or so many.
+        Unsupported: a host is not supported, or there are too many.
     """
     policy = next((phase for phase in phases if phase.network_mode), baseline)
     allowed_hosts = policy.allowed_hosts or () if policy.network_mode == "allowlist" else ()
@@ -232,7 +232,7 @@ def _connect(
 
 
 def _agents_limits(box: _Box, config: TaskConfig) -> Limits:
-    """Return the limits of the agent's sandbox, which it has for all steps."""
+    """Return the limits of the agent's sandbox, which is the same for all steps."""
     environment = config.environment
     phases = [step.agent for step in config.steps or ()] or [config.agent]
     all_limits = {_connect(box.limits, environment, phase, config.agent) for phase in phases}
@@ -240,12 +240,12 @@ def _agents_limits(box: _Box, config: TaskConfig) -> Limits:
         return replace(box.limits, offline=True)
     if len(all_limits) > 1 and any(phase_limits.hosts for phase_limits in all_limits):
         raise Unsupported("its agent may reach other hosts in each step, and has one sandbox")
-    # No network in one step is none in all.
+    # If one step must not have a network, no step gets one.
     return max(all_limits, key=lambda phase_limits: phase_limits.offline)
 
 
 def _check_support(environment: EnvironmentConfig) -> None:
-    """Refuse what a sandbox cannot be."""
+    """Raise Unsupported for features that sandboxes do not have."""
     if environment.os != "linux":
         raise Unsupported(f"it needs a machine with {environment.os}")
     if environment.gpus or environment.tpu:
@@ -262,7 +262,7 @@ def _servers(environment: EnvironmentConfig, place: SuitePath) -> dict[str, str]
     """Return the command lines or addresses of the agent's tool servers, by name.
 
     Raises:
-        SuiteError: a name cannot be that of a server, or two have it.
+        SuiteError: a server's name is invalid, or two servers have the same.
     """
     servers = environment.mcp_servers
     lines = {server.name: server.line for server in servers}
@@ -275,7 +275,7 @@ def _servers(environment: EnvironmentConfig, place: SuitePath) -> dict[str, str]
 
 
 def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:
-    """Return the machine that a table says, built in a folder."""
+    """Return the machine of a table in ``task.toml``, whose image is built in a folder."""
     dockerfile = folder / "Dockerfile"
     place = f"{folder.parent / CONFIG}: env"
     variables = resolve_variables(environment.env, place, folder.permissions)
@@ -377,7 +377,7 @@ def _verification(
 def _phase_limits(
     task: Task, config: TaskConfig, verifier: VerifierConfig, task_verifier: VerifierConfig
 ) -> Limits | None:
-    """Return the limits of a verifier that may reach other hosts than the agent, else None."""
+    """Return the limits of a verifier if they differ from the agent's in the network, else None."""
     limits = _connect(task.limits, config.environment, verifier, task_verifier)
     return None if limits == task.limits else limits
 
@@ -389,12 +389,12 @@ def _user_of_image(task: Task) -> str:
 
 
 def _other_service(name: str | None) -> str:
-    """Return the name of a service; nothing for the one that the agent is in."""
+    """Return the name of a service; empty for the agent's service."""
     return "" if name is None or name == _MAIN else name
 
 
 def _check_services(task: Task) -> Task:
-    """Return a task whose verifiers ask for services that it has."""
+    """Check that a task has the services that its verifiers ask for, and return it."""
     if missing_names := find_missing_services(task):
         raise Unsupported(f"its verifier asks for the service {missing_names[0]!r}")
     return task
@@ -408,7 +408,7 @@ def _hooks(verifier: VerifierConfig) -> Iterator[Hook]:
 
 
 def _declared_artifacts(config: TaskConfig, step: StepConfig | None) -> list[ArtifactConfig]:
-    """Return the artifacts of a task, or of it and a step."""
+    """Return the artifacts of a task, or of the task and a step."""
     artifacts = [*config.artifacts, *(step.artifacts if step else ())]
     return [ArtifactConfig(source=one) if isinstance(one, str) else one for one in artifacts]
 
@@ -416,7 +416,7 @@ def _declared_artifacts(config: TaskConfig, step: StepConfig | None) -> list[Art
 def _separate(
     common: Verification, folders: list[SuitePath], config: TaskConfig, step: StepConfig | None
 ) -> Verification:
-    """Return a verifier with an image of its own, which gets the declared paths alone."""
+    """Return a verifier with its own image, which only gets the declared paths."""
     task_verifier, verifier = config.verifier, step.verifier if step else config.verifier
     environment = verifier.environment or task_verifier.environment or config.environment
     _check_support(environment)
@@ -453,7 +453,7 @@ def _with_steps(
     config: TaskConfig,
     variables: Iterable[tuple[str, str]] | None,
 ) -> Task:
-    """Return a task of several steps; it begins as its first."""
+    """Return a task with several steps; its query and verification are those of the first."""
     steps, gold = [], []
     for step in config.steps or ():
         place = folder / "steps" / step.name

@@ -1,7 +1,7 @@
-"""The machine of a task folder, as its Dockerfile and its compose file say it; nothing is built.
+"""The machine of a task folder, read from its Dockerfile and compose file; nothing is built.
 
 Harbor runs commands in the image's directory and as its user, and keeps its entry point. A sandbox
-here starts with a first process of its own, so these are read from the text and set for it.
+here has its own first process, so these settings are read from the files and applied to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["machine_setup", "read_machine_of"]
 
-# A command that does nothing but keep a container alive, as the sandbox's first process does.
+# A command that only keeps a container alive, which the sandbox's first process already does.
 _WAITING = re.compile(
     r"(?:(?:/bin/)?(?:ba)?sh(?: -l?c)? ?)?(?:exec )?"
     r"(?:sleep (?:inf|infinity|\d+)|tail -f /dev/null)?"
@@ -29,16 +29,16 @@ _WAITING = re.compile(
 def read_machine_of(
     service: AgentMachine, dockerfile: SuitePath | None, image: str
 ) -> tuple[ImageSource, Machine]:
-    """Return a task's image, and the machine that it makes.
+    """Return a task's image, and its machine.
 
     Args:
-        service: what a compose file says, which comes before what the image says.
-        dockerfile: what is built; None where there is only an image.
-        image: the image that was made of it already, empty for none; or the only one.
+        service: the settings of a compose file, which take precedence over the image's.
+        dockerfile: the Dockerfile to build; None if there is only an image.
+        image: the image that was already built from it, empty for none; or the only image.
 
     Raises:
-        SuiteError: the Dockerfile cannot be read, or is a link to another folder, which would be
-            what is built.
+        SuiteError: the Dockerfile cannot be read, or is a link to another folder, whose context
+            would be used.
     """
     source, machine = ImageSource(image=image), Machine()
     if dockerfile is not None:
@@ -52,7 +52,7 @@ def read_machine_of(
 
 
 def machine_setup(machine: Machine, service: AgentMachine) -> tuple[str, ...]:
-    """Return the commands that make a machine ready: its folders, its entry point, its check."""
+    """Return the commands that set up a machine: its folders, entry point and health check."""
     lines = [f"mkdir -p -m {mode} -- {shlex.quote(folder)}" for folder, mode in service.folders]
     lines += _start_command(machine, service.command or ())
     if (check := service.health) is not None and check.command:
@@ -69,10 +69,10 @@ def machine_setup(machine: Machine, service: AgentMachine) -> tuple[str, ...]:
 
 
 def _start_command(machine: Machine, own_command: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what starts an image's entry point, as the first process of a container would be.
+    """Return the command that starts an image's entry point, which a container would start itself.
 
-    It is given the command of the compose file, or else the one that both harnesses give it, which
-    waits.
+    Its arguments are the command of the compose file, or else the waiting command that both
+    harnesses use.
     """
     if not machine.entrypoint and _WAITING.fullmatch(" ".join(own_command)):
         return ()

@@ -1,4 +1,4 @@
-"""What the two formats have in common: instructions, solutions, variables, labels. Reads files."""
+"""Common parts of the two formats: instructions, solutions, variables, labels. Reads files."""
 
 from __future__ import annotations
 
@@ -43,32 +43,32 @@ __all__ = [
 
 LOGS = "/logs/verifier"
 LOG_FOLDERS = ("/logs/agent", "/logs/artifacts", LOGS)
-"""What both formats have in every machine, open to all users."""
+"""Folders that both formats have in every machine, open to all users."""
 
 MAX_TURNS = 100
-"""Actions of an episode; the formats limit its time alone."""
+"""Maximum actions of an episode; the formats only limit its time."""
 
 DEFAULT_ACTION_TIMEOUT = 600.0
-"""Seconds of an action where the task has no limit of time."""
+"""Seconds for an action if the task has no time limit."""
 
-_READ_SUFFIXES = (".py", ".txt", ".in")  # what scripts of tests run or install from
+_READ_SUFFIXES = (".py", ".txt", ".in")  # files that test scripts run or install from
 _MAX_READ_BYTES = 2**20  # bytes of such a file that are read
 _MAX_SOLUTION_BYTES = 16 * 1024**2  # bytes of a solution, which becomes a command
 _HOST_VARIABLE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}")
 _MEMORY = 2 * 1024**3  # bytes
 _PROCESSES = 4096
-_DISK = 10 * 1024**3  # bytes of one file
+_DISK = 10 * 1024**3  # maximum bytes of one file
 
 
 class MissingVariable(MissingFile):
-    """A task needs an environment variable of this machine that it is not given."""
+    """A task needs an environment variable of this machine that it does not get."""
 
 
 def read_text(path: Path | SuitePath, label: str) -> str:
     """Return the text of a file of a task.
 
     Raises:
-        MissingFile: it is not there.
+        MissingFile: the file does not exist.
         SuiteError: it cannot be read, or is not text.
     """
     try:
@@ -84,10 +84,10 @@ def read_text(path: Path | SuitePath, label: str) -> str:
 def find_requirements(
     folders: Sequence[SuitePath], scripts: Iterable[str] = ()
 ) -> tuple[str, ...] | None:
-    """Return what tests install from the network; None where they fetch nothing.
+    """Return the requirements that tests install from the network; None if they fetch nothing.
 
     Args:
-        folders: the folders of the tests. Any shell script in them may install something.
+        folders: the folders of the tests. Any shell script in them may install packages.
         scripts: the texts of further shell scripts.
     """
     texts = [*scripts]
@@ -103,7 +103,7 @@ def find_requirements(
 def without_canary(text: str) -> str:
     """Return an instruction without the marks at its beginning that keep it out of training data.
 
-    They are comments with the word canary; the blank lines after them go as well.
+    These are comments with the word canary; the blank lines after them are removed as well.
     """
     lines = text.split("\n")
     first = 0
@@ -122,13 +122,13 @@ def _is_canary(line: str) -> bool:
 def resolve_variables(
     variables: Mapping[str, str], place: str, permissions: Permissions
 ) -> tuple[tuple[str, str], ...]:
-    """Return environment variables with those of the host that they name.
+    """Return environment variables, with references to variables of the host replaced.
 
-    Only a value that is wholly ``${NAME}`` or ``${NAME:-default}`` names one, and only what the
-    user passes on is known.
+    Only a value that consists of ``${NAME}`` or ``${NAME:-default}`` is a reference, and only to
+    variables that the user passes on.
 
     Raises:
-        MissingVariable: it is not set, or not passed on, and there is no default.
+        MissingVariable: a variable is not set, or not passed on, and there is no default.
     """
     pairs = []
     for name, value in variables.items():
@@ -160,10 +160,10 @@ def make_gold(
     workdir: str,
     variables: Iterable[tuple[str, str]] = (),
 ) -> tuple[str, ...]:
-    """Return a solution as commands: they write its files, and run its script.
+    """Return a solution as commands that write its files and run its script.
 
     Args:
-        files: where each file of it comes to stand.
+        files: its files, by their paths in the sandbox.
         run: the command that runs it.
         workdir: the directory of that command.
         variables: its environment variables.
@@ -192,13 +192,13 @@ def make_gold(
     commands.insert(0, f"mkdir -p {quoted_folders}")
     if executables:
         commands.append(f"chmod +x {executables}")
-    # Run by bash itself, which takes a script without a first line of its own for one of bash.
+    # bash itself runs the command, so that a script without a shebang is run by bash.
     commands.append(f"(cd {shlex.quote(workdir)} && export {env} && {run})")
     return ("\n".join(commands),)
 
 
 def _writing(target: str, data: bytes) -> str:
-    """Return a command that writes a file; readable, where the file is text."""
+    """Return a command that writes a file; it is readable if the file is text."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -211,14 +211,14 @@ def _writing(target: str, data: bytes) -> str:
 
 
 def solution_files(folder: SuitePath) -> dict[str, SuitePath]:
-    """Return the files of a solution's folder, by where they come to stand in ``/solution``."""
+    """Return the files of a solution's folder, by their paths in ``/solution``."""
     if not folder.is_dir():
         return {}
     return {f"/solution/{name}": path for name, path in folder.files()}
 
 
 def healthcheck_setup(check: HealthcheckConfig) -> str:
-    """Return a command that waits until a health check ends with 0, and fails when it never does.
+    """Return a command that waits until a health check exits with 0, and fails if it never does.
 
     Failures in its start period do not count.
     """
@@ -234,31 +234,31 @@ def healthcheck_setup(check: HealthcheckConfig) -> str:
 
 
 def open_folder(path: str) -> str:
-    """Return what makes a folder that every user may write to."""
+    """Return a command that creates a folder that every user may write to."""
     return f"mkdir -pm 777 {shlex.quote(path)}"
 
 
 def task_id(name: str) -> str:
-    """Return a name as the id of a task: what cannot be part of an id becomes a hyphen."""
+    """Return a name as the id of a task; characters that ids cannot have become hyphens."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-") or "task"
 
 
 def make_tags(values: Iterable[Any]) -> tuple[str, ...]:
-    """Return tags as the names of marks: "Data Processing" is data-processing.
+    """Return tags as the names of marks: "Data Processing" becomes data-processing.
 
-    A mark may begin with a digit, and not with an underscore.
+    A mark may begin with a digit, but not with an underscore.
     """
     names = (re.sub(r"[^a-z0-9_]+", "-", str(value).lower()).strip("-_") for value in values)
     return tuple(dict.fromkeys(filter(None, names)))
 
 
 def make_limits(cpus: float | None, memory: int | None, storage: int | None = None) -> Limits:
-    """Return what a machine may use; where a format sets no limit, ours are these.
+    """Return the limits of a machine, with our defaults for those that a format does not set.
 
     Args:
         cpus: processors.
         memory: bytes.
-        storage: bytes that one file may have.
+        storage: maximum bytes of one file.
     """
     return Limits(
         memory=memory or _MEMORY,

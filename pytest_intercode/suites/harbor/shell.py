@@ -1,8 +1,8 @@
 """The simple commands of a shell script, in the order of its text. Pure; nothing is run.
 
-It knows quotes, comments, continued lines, operators, redirections, here-documents, substitutions
-and variables that the script itself sets to a plain text. What only a run would know is
-:data:`UNKNOWN`, in a word that is otherwise as it is written.
+The parser handles quotes, comments, continued lines, operators, redirections, here-documents,
+substitutions and variables that the script itself sets to plain text. A part of a word that is only
+known at run time is replaced by :data:`UNKNOWN`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 __all__ = ["UNKNOWN", "Command", "simple_commands"]
 
 UNKNOWN = "\0"
-"""What stands in a word for what is not known."""
+"""The placeholder for an unknown part of a word."""
 
 _OPERATOR = re.compile(r"&&|\|\||;;&?|;&|\|&|[;|&()\n]")
 _REDIRECTION = re.compile(r"&>>?|<<<|<<-?|<>|>>|>\||[<>]&|[<>](?!\()")
@@ -24,16 +24,16 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _REFERENCE = re.compile(r"\$(?:[A-Za-z_]\w*|\{[^}]*\})")
 _SETTING = ("export", "local", "readonly", "declare", "typeset")
 _RESERVED = {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "time", "fi"}
-_MAX_DEPTH = 20  # substitutions in each other
-_MAX_VALUE = 1024  # characters of a variable that is known; each may be twice the last one
+_MAX_DEPTH = 20  # levels of nested substitutions
+_MAX_VALUE = 1024  # characters of a known variable; each may be twice as long as the one before
 
 
 @dataclass
 class Command:
-    """One command: its words, and what comes with them.
+    """One command: its words, redirections and here-documents.
 
     Attributes:
-        words: its words, without reserved words and variables that are set for it alone.
+        words: its words, without reserved words and variables that are set only for it.
         operator: the operator before it, such as ``||``; empty at the beginning.
         targets: the files of its redirections.
         texts: its here-documents.
@@ -46,11 +46,11 @@ class Command:
 
 
 def simple_commands(script: str, variables: Mapping[str, str] | None = None) -> Iterator[Command]:
-    """Yield the commands of a script, those of its substitutions included.
+    """Yield the commands of a script, including those in substitutions.
 
     Args:
         script: the script.
-        variables: what is known of its environment.
+        variables: the known variables of its environment.
     """
     yield from _Reader(script, dict(variables or {}), 0).commands()
 
@@ -60,8 +60,8 @@ class _Reader:
 
     Args:
         text: the text.
-        variables: what is known of variables; it is kept up to date.
-        depth: how many substitutions it is in.
+        variables: the known variables; it is kept up to date.
+        depth: in how many substitutions the text is nested.
     """
 
     def __init__(self, text: str, variables: dict[str, str], depth: int) -> None:
@@ -69,18 +69,18 @@ class _Reader:
         self._index = 0
         self._variables = variables
         self._depth = depth
-        self._inner: list[Command] = []  # of substitutions in the present command
-        self._documents: list[tuple[Command, str, bool]] = []  # whose text begins at the next line
+        self._inner: list[Command] = []  # commands of substitutions in the current command
+        self._documents: list[tuple[Command, str, bool]] = []  # they begin in the next line
 
     def commands(self) -> Iterator[Command]:
-        """Yield what has words or here-documents, and set variables on the way."""
+        """Yield the commands with words or here-documents, and keep track of variables."""
         command = Command()
         while self._index < len(self._text):
             operator = self._step(command)
             if not operator:
                 continue
             yield from self._finish(command)
-            # A line may end behind an operator.
+            # A line may end after an operator.
             continues = operator == "\n" and not command.words and not command.targets
             command = Command(operator=command.operator if continues else operator)
         yield from self._finish(command)
@@ -93,7 +93,7 @@ class _Reader:
             yield command
 
     def _step(self, command: Command) -> str:
-        """Read a word, a redirection or an operator, which is returned."""
+        """Read a word, a redirection or an operator; return the operator."""
         text, start = self._text, self._index
         if text[start] in " \t\r":
             self._index += 1
@@ -132,7 +132,7 @@ class _Reader:
                 command.targets.append(target)
 
     def _read_documents(self) -> None:
-        """Read the here-documents that the last line began."""
+        """Read the here-documents that were begun in the last line."""
         for command, end, stripped in self._documents:
             lines = []
             while self._index < len(self._text):
@@ -148,7 +148,7 @@ class _Reader:
     # -- words
 
     def _word(self) -> list[str]:
-        """Read a word; a variable that stands alone in it may be several."""
+        """Read a word; if it is only a variable, it may expand to several words."""
         start, parts = self._index, ""
         while self._index < len(self._text):
             char = self._text[self._index]
@@ -184,7 +184,7 @@ class _Reader:
         return char
 
     def _until(self, end: str) -> str:
-        """Return what stands up to a character, from behind the present one."""
+        """Return the text between the current character and the next ``end``."""
         start = self._index + 1
         stop = self._text.find(end, start)
         stop = len(self._text) if stop < 0 else stop
@@ -215,7 +215,7 @@ class _Reader:
         return parts
 
     def _expansion(self) -> str:
-        """Return what a dollar sign begins."""
+        """Return the expansion that a dollar sign begins."""
         text = self._text
         self._index += 1
         following = text[self._index : self._index + 1]
@@ -223,7 +223,7 @@ class _Reader:
             return self._until("'")
         if following == "(":
             inner = self._bracketed("(", ")")
-            if not inner.startswith("("):  # else it is arithmetic
+            if not inner.startswith("("):  # if it does, it is arithmetic
                 self._run(inner)
             return UNKNOWN
         if following == "{":
@@ -238,7 +238,7 @@ class _Reader:
         return "$"
 
     def _bracketed(self, opening: str, closing: str) -> str:
-        """Return what stands between brackets, from the opening one on."""
+        """Return the text between brackets, the first of which is the current character."""
         start, depth = self._index + 1, 0
         while self._index < len(self._text):
             char = self._text[self._index]
@@ -265,7 +265,7 @@ class _Reader:
     # -- variables
 
     def _set_variables(self, command: Command) -> None:
-        """Take from the words what is not a command, and note what is set for those that follow."""
+        """Remove reserved words and assignments, and set variables for the following commands."""
         words = command.words
         while words and words[0] in _RESERVED:
             words.pop(0)
@@ -276,7 +276,7 @@ class _Reader:
         if words and words[0] in _SETTING:
             pairs = (_ASSIGNMENT.fullmatch(word) for word in words)
             settings = {pair[1]: pair[2] for pair in pairs if pair}
-        elif words:  # for this command alone
+        elif words:  # the assignments are only for this command
             return
         plain_settings = {
             name: value

@@ -1,6 +1,6 @@
 """One task folder in Terminal-Bench 1's format, as a task of the environment ``swe``.
 
-Reads the folder and nothing else. What a sandbox cannot be is the reason of the task's ``skip``.
+It only reads the folder. A feature that sandboxes do not have is the reason of the task's ``skip``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 
 CONFIG = "task.yaml"
 PARSERS = {"pytest": "terminal-bench", "swebench": "terminal-bench-swebench"}
-"""Its parsers of the screen that are known here, and what they are called here."""
+"""Terminal-Bench's parsers of the screen that are supported, and their names here."""
 
 _SCRIPT = "run-tests.sh"
 _TESTS = "/tests"
@@ -85,10 +85,10 @@ class TerminalBenchConfig(BaseModel):
 
 
 def read_task(folder: SuitePath) -> TerminalBenchConfig:
-    """Return what a folder's ``task.yaml`` says.
+    """Read a folder's ``task.yaml``.
 
     Raises:
-        SuiteError: it is missing, or wrong.
+        SuiteError: the file is missing or wrong.
     """
     path = folder / CONFIG
     if not path.is_file():
@@ -186,11 +186,11 @@ def _fill_task(blank: Task, folder: SuitePath, config: TerminalBenchConfig) -> T
 
 
 def service_of(folder: SuitePath) -> AgentMachine:
-    """Return the machine that a task's compose file says, or its Dockerfile alone.
+    """Return the machine of a task's compose file, or of its Dockerfile if it has no compose file.
 
     Raises:
         SuiteError: there is neither, or it is wrong.
-        Unsupported: a sandbox cannot be that.
+        Unsupported: it needs a feature that sandboxes do not have.
     """
     compose = folder / "docker-compose.yaml"
     if compose.is_file():
@@ -206,7 +206,7 @@ def service_of(folder: SuitePath) -> AgentMachine:
 
 
 def _gold(folder: SuitePath, workdir: str) -> tuple[str, ...]:
-    """Return the solution: a script, or lines that are typed."""
+    """Return the solution: a script, or lines that are typed into the shell."""
     script, typed = folder / "solution.sh", folder / "solution.yaml"
     if script.is_file():
         return make_gold({"/oracle/solution.sh": script}, "bash /oracle/solution.sh", workdir)
@@ -219,7 +219,7 @@ def _gold(folder: SuitePath, workdir: str) -> tuple[str, ...]:
 
 
 def _line(path: SuitePath, line: dict[str, Any]) -> str:
-    """Return a line that is typed as an action; keys of a full-screen program are none."""
+    """Return a typed line as an action; keys for a full-screen program are not supported."""
     command = line.get("command")
     if not isinstance(command, str):
         raise SuiteError(f"{path}: command: a string is needed, found {command!r:.40}")

@@ -1,4 +1,4 @@
-"""Tasks written as folders in Harbor's format, so that they run under it. Writes files."""
+"""Writes tasks as folders in Harbor's format, so that Harbor can run them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _VERSION = "1.4"
 _SENTINELS = re.compile(r"\s*\{sentinels(?::\w+)?\}")
 _MEGABYTE = 1024**2
 _TASK_FILES = ("task.yaml", "docker-compose.yaml", "run-tests.sh", "solution.sh", "solution.yaml")
-# What Terminal-Bench reads on the screen: without a result there is no reward: Harbor's error.
+# Reads the same as Terminal-Bench on the screen. Without a result there is no reward, which is an
+# error in Harbor.
 _SUMMARY = """#!/bin/bash
 # The results are read as Terminal-Bench reads them: every test of the summary has to pass.
 log=$(mktemp)
@@ -73,7 +74,7 @@ def write_terminal_bench(folder: SuitePath, target: Path) -> None:
     """Write a task folder of Terminal-Bench 1 as one of Harbor.
 
     Raises:
-        SuiteError: a file is missing or wrong, or it cannot be in Harbor's format.
+        SuiteError: a file is missing or wrong, or Harbor's format does not support the task.
     """
     config = terminal_bench.read_task(folder)
     task = terminal_bench.terminal_bench_task(folder, folder.parent.name)
@@ -136,11 +137,11 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
     Args:
         task: the task.
         gold: the actions of its gold.
-        target: the folder, which is made.
+        target: the folder, which is created.
 
     Raises:
-        SuiteError: its tests' results need a parser that a script of a few lines is not, or it has
-            several machines.
+        SuiteError: its tests' results need a parser that is too complex for a short script, or it
+            has several machines.
     """
     verification = task.verification
     if not kind_of(task.env).has_shell or verification is None:
@@ -227,7 +228,7 @@ def _write_tests(task: Task, verification: Verification, rule: str, folder: Path
     script = _CHECKED.format(
         workdir=shlex.quote(task.workdir),
         patch=brought,
-        command=_SENTINELS.sub("", verification.command),  # they are the verifier's own
+        command=_SENTINELS.sub("", verification.command),  # sentinels only exist in our verifier
         rule=rule,
     )
     _write(folder / "test.sh", script, 0o755)
@@ -236,7 +237,7 @@ def _write_tests(task: Task, verification: Verification, rule: str, folder: Path
 
 
 def _server(name: str, server: str) -> dict[str, Any]:
-    """Return a tool server as ``task.toml`` has it."""
+    """Return a tool server in the form of ``task.toml``."""
     address = address_of(server)
     if address is None:
         return {"name": name, "transport": "stdio", "command": "sh", "args": ["-c", server]}
@@ -245,16 +246,16 @@ def _server(name: str, server: str) -> dict[str, Any]:
 
 
 def _check_machines(task: Task, place: str) -> None:
-    """Refuse what has more machines than one, or what they would share with each other.
+    """Refuse a task with several machines or shared folders.
 
     Raises:
-        SuiteError: it cannot be in the folders that are written.
+        SuiteError: the task cannot be written.
     """
     if task.services or task.mounts or find_missing_services(task):
         raise SuiteError(f"{place}: its services and shared folders cannot be written")
 
 
-# A line of the log that says of a test that it passed.
+# Commands that find the line of the log that reports a test as passed.
 _PASSED = {
     "pytest": 'grep -qxF -- "PASSED $name" "$log"',
     "tap": 'sed -nE "s/^ok [0-9]+ //p" "$log" | grep -qxF -- "$name"',
@@ -264,7 +265,7 @@ _STATUS = "status"
 
 
 def _rule(task: Task, verification: Verification) -> str:
-    """Return the condition of bash on which the reward is 1."""
+    """Return the bash condition for a reward of 1."""
     if verification.parser == _STATUS:
         return "[ $status = 0 ]"
     passed = _PASSED.get(verification.parser)
@@ -279,7 +280,7 @@ def _rule(task: Task, verification: Verification) -> str:
 
 
 def _network(limits: Limits, *, fetches: bool) -> dict[str, Any]:
-    """Return what of the network may be reached: all of it, where tests install something."""
+    """Return the fields for network access: all of it if tests install packages."""
     if limits.hosts:
         return {"network_mode": "allowlist", "allowed_hosts": list(limits.hosts)}
     public = limits.network or (fetches and not limits.offline)
@@ -295,7 +296,7 @@ def _machine(limits: Limits) -> dict[str, Any]:
 
 
 def _copy_context(dockerfile: Path, target: Path) -> None:
-    """Copy what a build may use, but for what is a task's own."""
+    """Copy the files that a build may use, without the task's own files."""
     text = dockerfile.read_text("utf-8")
     for name, path in context_files(dockerfile):
         first = name.partition("/")[0]
@@ -322,7 +323,7 @@ def _write(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 def toml(tables: Mapping[str, Any]) -> str:
-    """Return tables as TOML: strings, numbers, truths, lists, and tables of them."""
+    """Return tables as TOML: strings, numbers, booleans, lists, and tables of them."""
     return "".join(_lines(tables, "")).strip() + "\n"
 
 
@@ -347,7 +348,7 @@ def _key(key: str) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, str):
-        # JSON's strings are TOML's, but for one control character.
+        # JSON strings are valid TOML strings, except for one control character.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + "}"
