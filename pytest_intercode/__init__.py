@@ -1,7 +1,7 @@
-"""pytest-intercode: coding agents tested as pytest items, each task in a sandbox of its own.
+"""pytest-intercode: test coding agents as pytest items, each task in its own sandbox.
 
-The public names are those of ``__init__.pyi``. They are imported when they are first asked for:
-where the plugin is only installed, none of them is loaded.
+The public names are those of ``__init__.pyi``. They are imported on first access, so that none of
+them is loaded if the plugin is only installed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib import import_module
 
 @cache
 def _homes() -> dict[str, str]:
-    """Return the public names, each with the module that it is in."""
+    """Return the public names, each with its module."""
     import ast
     from pathlib import Path
 

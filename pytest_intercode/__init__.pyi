@@ -1,6 +1,6 @@
-"""The public names, each with the module that it is in: the one list of them.
+"""The only list of the public names, each with its module.
 
-Type checkers read it; at run time ``__init__.py`` does, when a name is first asked for.
+Type checkers read it; at run time ``__init__.py`` reads it on the first access to a name.
 """
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment as AgentEnvironment

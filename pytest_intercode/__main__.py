@@ -1,4 +1,4 @@
-"""``python -m pytest_intercode`` is the command ``pytest-intercode``; touches nothing by itself."""
+"""``python -m pytest_intercode``, the same as the command ``pytest-intercode``."""
 
 from __future__ import annotations
 

@@ -4,29 +4,31 @@
 
     IntercodeError
     ├── ConfigurationError       the user's input: an option, a suite, a dataset, an agent's name
-    │   ├── SuiteError           a suite or dataset file, with its place
-    │   │   └── MissingFile      a file that a suite names is not there
-    │   └── AgentLoadError       an agent that cannot be imported or has no known style
+    │   ├── SuiteError           a suite or dataset file, with the location
+    │   │   └── MissingFile      a file that a suite names is missing
+    │   ├── AgentLoadError       an agent that cannot be imported or has no known style
+    │   └── NoAgent              a test needs an agent, and none is named
     ├── TaskError                the task's fault, never counted against the agent, never retried
+    │   ├── SolvedAtFirst        tests that should fail pass before anything is done
     │   └── GoldError            gold fails, never ends, or leaves nothing to compare with
-    │       ├── GoldRefused      the engine says that gold is wrong
+    │       ├── GoldRefused      the engine rejects gold
     │       └── MissingProgram   this machine lacks a program that gold uses
     ├── InfrastructureError      the machine's fault, never counted against the agent
     │   ├── EngineUnavailable    no Docker daemon, or no permission on its socket
     │   ├── ImageError           an image that cannot be built or found
-    │   │   └── ImageMissing     ... as another task has met before; the task is skipped
+    │   │   └── ImageMissing     ... which another task already reported; the task is skipped
     │   ├── SandboxError         a sandbox that did not start, or died
-    │   │   ├── CommandFailed    one of our commands in it does not end, or floods
+    │   │   ├── CommandFailed    one of our commands in it does not end, or prints too much
     │   │   └── UnpackFailed     files that cannot be written in it
     │   ├── FetchError           data that could not be fetched
-    │   └── JudgeError           a model that is to judge gives no verdict
-    ├── SandboxBroken            what ran in a sandbox broke it: the fault of who acted there
+    │   └── JudgeError           a judge's model does not give a verdict
+    ├── SandboxBroken            an actor broke its sandbox, which counts against the actor
     ├── AgentError               the agent's fault: it raised, or its action is not a string
     ├── PatternTooSlow           a pattern of ``normalise`` takes too long on an output
-    ├── UngradableState          what was left is more than grading reads: the fault of who left it
-    ├── RolloutCancelled         a rollout was cancelled: its result is not wanted any more
+    ├── UngradableState          an end state is too large to grade: the fault of who left it
+    ├── RolloutCancelled         a rollout was cancelled, and its result is not needed any more
     ├── EpisodeStopped           the user stopped an episode, which says nothing about the agent
-    └── BudgetExhausted          raised at the agent by ``env.step`` when its turns are used up
+    └── BudgetExhausted          raised in the agent by ``env.step`` when its budget is used up
 
 Messages of the first three are one line that says what, where, what is allowed and how to fix it.
 """
@@ -71,8 +73,8 @@ class IntercodeError(Exception):
     """Base of every exception that this package raises on purpose.
 
     Attributes:
-        test_output: the end of what the task's tests printed, where they ran before it; for people
-            alone, as it may quote hidden tests.
+        test_output: the end of the output of the task's tests, if they ran before it. It is only
+            for people, as it may quote hidden tests.
     """
 
     test_output = ""
@@ -87,7 +89,7 @@ class SuiteError(ConfigurationError):
 
 
 class MissingFile(SuiteError):
-    """A file that a suite or a dataset names is not there."""
+    """A file that a suite or a dataset names is missing."""
 
 
 class AgentLoadError(ConfigurationError):
@@ -99,7 +101,7 @@ class TaskError(IntercodeError):
 
 
 class SolvedAtFirst(TaskError):
-    """The tests of a task pass before anything is done, though it says that some fail."""
+    """The tests of a task pass before anything is done, though some should fail."""
 
 
 class GoldError(TaskError):
@@ -107,7 +109,7 @@ class GoldError(TaskError):
 
 
 class GoldRefused(GoldError):
-    """The engine refused the gold of a task, with these words; the task is expected to fail."""
+    """The engine refused the gold of a task, with this message; the task is expected to fail."""
 
 
 class MissingProgram(GoldError):
@@ -119,16 +121,16 @@ class InfrastructureError(IntercodeError):
 
 
 class EngineUnavailable(InfrastructureError):
-    """No Docker engine answers, or its socket may not be opened."""
+    """No Docker engine answers, or there is no permission to open its socket."""
 
 
 class ImageError(InfrastructureError):
-    """An image could not be built or found; holds the last lines of the build.
+    """An image could not be built or found; the message contains the last lines of the build.
 
     Attributes:
-        image: the name of the image that is missing; empty where that is not known.
-        cause: what other images are missing for, too, such as a registry that does not answer, so
-            that one task has the error for all of them; empty for the image alone.
+        image: the name of the missing image; empty if that is not known.
+        cause: a cause that affects other images too, such as a registry that does not answer, so
+            that one task reports the error for all of them; empty if only this image is affected.
     """
 
     def __init__(self, message: str, image: str = "", cause: str = "") -> None:
@@ -138,7 +140,7 @@ class ImageError(InfrastructureError):
 
 
 class ImageMissing(ImageError):
-    """An image is missing, and another task has the whole error; the task is skipped."""
+    """An image is missing, and another task reports the whole error; the task is skipped."""
 
 
 class SandboxError(InfrastructureError):
@@ -146,35 +148,35 @@ class SandboxError(InfrastructureError):
 
 
 class CommandFailed(SandboxError):
-    """One of our commands in a sandbox did not end in its time, or printed more than it may.
+    """One of our commands in a sandbox did not end in time, or printed too much.
 
     Attributes:
-        acted: something had acted in the sandbox before.
+        acted: whether something had acted in the sandbox before.
     """
 
     acted = False
 
 
 class UnpackFailed(SandboxError):
-    """A sandbox cannot hold files at the places that they are to have; it says why."""
+    """A sandbox cannot hold files at their paths; the message gives the reason."""
 
 
 class SandboxBroken(IntercodeError):
-    """A sandbox ended or does not answer since something acted in it, and no other cause is known.
+    """A sandbox ended or stopped answering after something acted in it; no other cause is known.
 
-    Not a fault of the infrastructure: it is not tried again, and counts against who acted there.
+    This is not a fault of the infrastructure: it is not retried, and counts against the actor.
     """
 
 
 class FetchError(InfrastructureError):
-    """A file could not be fetched, or is not what it should be; nothing of it was kept."""
+    """A file could not be fetched, or has the wrong content; nothing of it was kept."""
 
 
 class JudgeError(InfrastructureError):
-    """A model that is to judge cannot be reached, or gives no verdict, whatever it is shown.
+    """A judge's model cannot be reached, or does not give a verdict, whatever it is shown.
 
     Attributes:
-        record: what there is of the episode, as an ``EpisodeRecord``; None for nothing.
+        record: the ``EpisodeRecord`` without the judge's share; None if there is none.
     """
 
     record: Any = None
@@ -189,13 +191,13 @@ class AgentError(IntercodeError):
 
 
 class PatternTooSlow(IntercodeError):
-    """A pattern that a suite declares needs more time or memory for an output than it has."""
+    """A pattern that a suite declares needs too much time or memory for an output."""
 
 
 class UngradableState(IntercodeError):
-    """What an agent, gold or setup left is more than grading reads; the message names the limit.
+    """The end state of an agent, gold or setup is too large to grade; the message names the limit.
 
-    Environments turn it into a reward of 0, or into a :class:`TaskError` where the task did it.
+    Environments turn it into a reward of 0, or into a :class:`TaskError` if the task caused it.
     """
 
 
@@ -211,7 +213,7 @@ class EpisodeStopped(IntercodeError):
     """The user stopped an episode while it ran; it says nothing about the agent.
 
     Attributes:
-        record: its :class:`~pytest_intercode.core.record.EpisodeRecord`, as far as it came.
+        record: its :class:`~pytest_intercode.core.record.EpisodeRecord`, with what is known of it.
     """
 
     def __init__(self, message: str, record: object) -> None:
@@ -224,14 +226,14 @@ class LeftBehindWarning(UserWarning):
 
 
 class TruncatedResultsWarning(UserWarning):
-    """A results file ends with a line that is only begun, as its run was killed."""
+    """A results file ends with an incomplete line, because its run was killed."""
 
 
 class MissingTokensWarning(UserWarning):
-    """A server gave no token ids or log-probabilities, though it was asked for them."""
+    """A server did not give token ids or log-probabilities, though it was asked for them."""
 
 
 def suggestion(value: str, allowed: Iterable[str]) -> str:
-    """Return ``" Did you mean 'x'?"`` for the allowed value nearest to ``value``, or nothing."""
+    """Return ``" Did you mean 'x'?"`` for the allowed value closest to ``value``, or empty."""
     near = difflib.get_close_matches(value, list(allowed), n=1)
     return f" Did you mean {near[0]!r}?" if near else ""

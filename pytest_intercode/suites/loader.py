@@ -46,7 +46,7 @@ FORMS = (
     *("swe-bench", "swe-bench-5", "swe-bench-live", "swe-bench-pro", "swe-gym", "swe-rebench"),
     *("swe-rebench-v2", "swe-smith"),
 )
-"""Bundled datasets whose rows differ in form; all other datasets have rows of one of these forms."""
+"""Bundled datasets whose rows differ in form; other datasets have rows of one of these forms."""
 
 # Modules next to this one, and their functions; imported on use, because few suites need them.
 _READERS = {

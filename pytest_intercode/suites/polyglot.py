@@ -1,7 +1,7 @@
 """The exercises of Aider's polyglot benchmark, as rows with hidden tests.
 
-An exercise is a folder of Exercism's, whose ``.meta/config.json`` names its files. The agent gets
-what it is to work with, and the verifier the tests with all of them enabled. Reads files alone.
+An exercise is a folder from Exercism, whose ``.meta/config.json`` names its files. The agent gets
+the files to work with, and the verifier gets the tests, all enabled. This module only reads files.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["LANGUAGES", "exercises_folder", "read_polyglot"]
 
-_WORKDIR = "/exercises"  # C++ exercises are called as the folder that they are in
-_TIMEOUT = 180.0  # seconds of the tests
+_WORKDIR = "/exercises"  # C++ exercises derive their name from their folder's
+_TIMEOUT = 180.0  # seconds for the tests
 _DOCS = ("introduction.md", "instructions.md", "instructions.append.md")
 _TESTS = re.compile(
     r"(?:tests?|benches|src/test)/.*|.*_test\.(?:go|py|cpp)|.*\.spec\.js", re.DOTALL
 )
-# Of Java's build, only sources are needed: there is no Gradle. An agent gets no hints of others.
+# Java's build files are not needed, as there is no Gradle. Hidden files hold hints and examples.
 _LEFT_OUT = re.compile(r"\..*|gradlew?(?:\.bat|/.*)?|LICENSE|build\.gradle", re.DOTALL)
 _MANIFEST = "Cargo.toml"  # part of a solution that needs a crate
 _BABEL = """module.exports = {
@@ -67,12 +67,13 @@ class _Language:
     """How exercises of one language are tested.
 
     Attributes:
-        command: runs the tests, and builds in the folder ``$build``.
-        passed: a pattern (of ``grep -E``) of a line that says what has passed. A run that ends
-            with status 0 needs one, as a solution may end it.
-        count: a pattern of what such a line is needed for, in the tests' files; empty for one line.
-        disabled: a pattern of what disables a test.
-        enabled: what that becomes.
+        command: the command that runs the tests, and builds in the folder ``$build``.
+        passed: a pattern (of ``grep -E``) for a line that reports passed tests. A run that ends
+            with status 0 must print one, because a solution could end the run early.
+        count: a pattern in the tests' files, for each match of which such a line is needed; empty
+            to need one line.
+        disabled: a pattern for the code that disables a test.
+        enabled: the replacement for that code.
     """
 
     command: str
@@ -106,7 +107,7 @@ LANGUAGES = {
 }
 """The languages, by the names of their folders."""
 
-# What was built before is not used: an agent may have left it.
+# Earlier build results are not used, because an agent may have left them.
 _CHECKED = """log=$(mktemp) build=$(mktemp -d)
 ({command}) >"$log" 2>&1
 status=$?
@@ -119,7 +120,7 @@ exit 1
 
 
 def exercises_folder(language: SuitePath) -> SuitePath:
-    """Return where the exercises of a language's folder are."""
+    """Return the folder of the exercises in a language's folder."""
     return language / "exercises" / "practice"
 
 
@@ -127,16 +128,16 @@ def read_polyglot(path: SuitePath) -> Iterator[tuple[str, Row]]:
     """Yield the place and the fields of each exercise of a language.
 
     Args:
-        path: the folder of the language, as the benchmark's repository has it.
+        path: the folder of the language, with the layout of the benchmark's repository.
 
     Raises:
-        SuiteError: a file is missing, or does not hold what it should.
+        SuiteError: a file is missing, or has another form.
     """
     language = LANGUAGES.get(path.name)
     if language is None:
         raise SuiteError(f"{path}: a folder of {', '.join(LANGUAGES)} is needed")
     folder = exercises_folder(path)
-    contents: dict[str, dict[str, str]] = {}  # a header of tests is the same in many exercises
+    contents: dict[str, dict[str, str]] = {}  # many exercises share a header of the tests
     for exercise in folder.iterdir():
         if (exercise / ".meta" / "config.json").is_file():
             yield str(exercise), _row(exercise, path.name, language, contents)
@@ -202,7 +203,7 @@ def _query(folder: SuitePath, solution: list[str]) -> str:
 
 
 def _gold(folder: SuitePath, names: dict[str, list[str]], workdir: str) -> dict[str, SuitePath]:
-    """Return the files of an exercise's example, by the places where they are a solution."""
+    """Return the files of an exercise's example, by the paths of the solution's files."""
     files = {}
     for example in names["example"]:
         _, is_java, path = example.partition(".meta/src/reference/java/")
@@ -217,7 +218,7 @@ def _gold(folder: SuitePath, names: dict[str, list[str]], workdir: str) -> dict[
 
 
 def _test_names(path: str, text: str) -> list[str]:
-    """Return the tests of a file of Python as pytest calls them.
+    """Return the node ids of the tests in a Python file.
 
     Raises:
         SuiteError: it is not Python.
@@ -235,7 +236,7 @@ def _test_names(path: str, text: str) -> list[str]:
 
 
 def _tested(language: _Language, tests: list[tuple[str, str]]) -> Row:
-    """Return how an exercise is graded; Python's tests by their names, among sentinels."""
+    """Return how an exercise is graded; Python's tests by their names, with sentinels."""
     if not language.passed:
         names = [name for path, text in tests for name in _test_names(path, text)]
         command = f"{language.command} {shlex.join(path for path, _ in tests)}"

@@ -1,9 +1,9 @@
 """The schema of a suite file, checked by pydantic.
 
-A model differs from the data in ``core/task.py`` that it becomes: each field may be left out, so
-that layers can be laid over each other, and files are named by paths in the suite's folder. What is
-the same in both is declared there alone. The fields that the tasks of an environment have and
-others do not are those of its kind.
+A model differs from the data in ``core/task.py`` that is built from it: each field may be left out,
+so that layers can be laid over each other, and files are named by paths in the suite's folder.
+Everything that is the same in both is only declared there. The fields that only one environment has
+come from its kind.
 """
 
 from __future__ import annotations
@@ -75,21 +75,21 @@ __all__ = [
 ]
 
 JUDGE_CHECKS = ("judge-consistent", "judge-labels", "judge-firm")
-"""What ``pytest-intercode audit`` may find of the judges of tasks."""
+"""The checks of ``pytest-intercode audit`` for the judges of tasks."""
 
 AUDIT_CHECKS = (
     *("gold-runs", "gold-scores-1", "gold-deterministic", "noop-scores-0", "empty-answer-fails"),
     *("wrong-answer-fails", "weak-check", "files-used", "scratch-clean", "no-duplicates"),
     *JUDGE_CHECKS,
 )
-"""What ``pytest-intercode audit`` may find, and what a suite may acknowledge."""
+"""All checks of ``pytest-intercode audit``, whose findings a suite may acknowledge."""
 
 _OTHER_PARSERS = ("reward", "status")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def _moment(value: object) -> object:
-    """Read a date as seconds since the epoch (UTC)."""
+    """Convert a date to seconds since the epoch (UTC)."""
     if isinstance(value, datetime):
         return value.replace(tzinfo=value.tzinfo or timezone.utc).timestamp()
     if isinstance(value, date):
@@ -100,7 +100,7 @@ def _moment(value: object) -> object:
 
 
 def _environment(value: str) -> str:
-    if not is_environment(value):  # reported as a wrong literal is
+    if not is_environment(value):  # reported like a wrong literal
         context = {
             "expected": ", ".join(environment_names()),
             "hint": environment_suggestion(value),
@@ -127,11 +127,11 @@ Hardness = Annotated[StrictStr, Field(max_length=40)]
 
 
 class PatternModel(SuiteForm):
-    """A normaliser that replaces what a regular expression matches, line by line.
+    """A normaliser that replaces matches of a regular expression, line by line.
 
     Attributes:
         pattern: the regular expression.
-        replace: what is put in its place.
+        replace: the replacement.
     """
 
     pattern: StrictStr
@@ -167,7 +167,7 @@ def _normaliser(rule: str | PatternModel) -> Normaliser:
 
 
 def _rules(names: object) -> object:
-    """Read ``all`` as the names of all rules."""
+    """Replace ``all`` by the names of all rules."""
     if isinstance(names, str) and names != "all":
         raise ValueError("either all, or a list of rules")
     return FORMAT_NAMES if names == "all" else names
@@ -177,11 +177,11 @@ class RewardModel(SuiteForm):
     """``reward``: how outputs and files are compared.
 
     Attributes:
-        output: when the output counts; by default, where gold prints something, or has no effect.
-        normalise: what is made equal before outputs are compared.
-        lenient: formats that say the same as gold's; ``all`` for each of them.
+        output: when the output counts; by default, if gold prints something, or has no effect.
+        normalise: differences that are removed before outputs are compared.
+        lenient: differences in format that are accepted; ``all`` for every rule.
         scratch: folders in which the agent may leave any files.
-        rows: sql: whether the order of rows counts; by default, where gold orders them.
+        rows: sql: whether the order of rows counts; by default, if gold orders them.
         columns: sql: whether the order of columns counts.
     """
 
@@ -196,7 +196,7 @@ class RewardModel(SuiteForm):
 
 
 class VerificationModel(FileForm):
-    """``verification``: how a task is graded by running something."""
+    """``verification``: how a task is graded by running a command."""
 
     command: StrictStr = Field(min_length=1)
     parser: StrictStr = "pytest"
@@ -245,7 +245,7 @@ class ArchiveModel(FileForm):
     optional: StrictBool = False
 
     def build(self, folder: SuitePath) -> Archive:
-        """Return the archive, with its place."""
+        """Return the archive, with its path resolved."""
         path = (folder / self.path).place()
         return Archive(path, self.at or "", self.keep_times_before, self.optional)
 
@@ -255,29 +255,29 @@ def _archive(value: str | ArchiveModel) -> ArchiveModel:
 
 
 class LayerModel(SuiteForm):
-    """What a task and a suite's ``defaults`` have in common.
+    """The fields that a task and a suite's ``defaults`` share.
 
     Attributes:
         hardness: any word; tables have a line for each.
         tags: labels, which become marks.
-        files: files that are there before the agent comes, by their paths, absolute or below
+        files: files that are created before the agent starts, by their paths, absolute or below
             ``workdir``; those of a task are added to those of ``defaults``.
-        archive: a tar archive or a folder whose content is there before ``files``.
-        setup: commands that run once the files are there; each must end with status 0.
+        archive: a tar archive or a folder that is unpacked before ``files``.
+        setup: commands that run after the files are created; each must exit with status 0.
         image: the sandbox's image; by default the environment's own.
         dockerfile: the Dockerfile of that image, in the suite's folder.
-        platform: the platform of the image, such as ``linux/amd64``, where it is for one alone.
-        workdir: where actions begin.
-        limits: what the sandbox may use.
-        network: hosts that it may reach; false for none, true where the task needs all of it.
+        platform: the platform of the image, such as ``linux/amd64``, if it is only for one.
+        workdir: the directory in which actions begin.
+        limits: the limits of the sandbox.
+        network: hosts that it may reach; false for none, true if the task needs the whole network.
         reward: how outputs and files are compared.
-        judge: what of the reward a model grades.
-        max_turns: actions that an episode has (10).
-        repeat: tries at the task, each an item of its own (1).
+        judge: how a model grades a part of the reward.
+        max_turns: maximum actions of an episode (10).
+        repeat: tries at the task, each as a separate item (1).
         pass_rate: the share of the tries that must be solved.
         action_timeout: seconds that an action has (10).
         timeout: seconds that an episode has (600).
-        xfail: why gold is known to fail, so that the item is expected to.
+        xfail: why gold is known to fail, so that the item is expected to fail.
         skip: why the task cannot be run here.
         gold_skip: why gold cannot be run here, though agents can play the task.
         variables: environment variables of the sandbox.
@@ -329,13 +329,13 @@ class LayerModel(SuiteForm):
 
 
 class TaskModel(LayerModel):
-    """One task of a suite: it has all fields of ``defaults``, too.
+    """One task of a suite; it may also have all fields of ``defaults``.
 
     Attributes:
         id: letters, digits, ``.``, ``_`` and ``-``; unique in the suite.
-        query: what the agent is asked for.
-        gold: what does it: a command, several, or a file that has it; of ctf, the flag. No agent
-            sees it.
+        query: the instruction for the agent.
+        gold: the reference solution: a command, several, or a file with it; for ctf, the flag. No
+            agent sees it.
     """
 
     id: StrictStr
@@ -353,20 +353,20 @@ class TaskModel(LayerModel):
 
 
 class RowSource(SuiteForm):
-    """``rows``: tasks that are read from a JSON, JSONL, CSV or TSV file, one a row.
+    """``rows``: tasks that are read from a JSON, JSONL, CSV or TSV file, one per row.
 
     Attributes:
         path: the file, in the suite's folder.
-        format: what a row is.
+        format: the format of the file.
         dataset: the name of the dataset; by default that of the file.
-        id: how ids are made, of the row's fields.
-        query: how queries are made, of the row's fields.
-        fields: the names of the row's fields that are fields of the task, by the latter.
+        id: a pattern for ids, with the row's fields.
+        query: a pattern for queries, with the row's fields.
+        fields: the names of the row's fields for fields of the task, by the latter.
         ignore: columns that are not read as fields.
         defaults: fields that all of these tasks have.
-        each: fields of the task that are made of the row's.
-        optional: the suite is read without the file, too.
-        swebench: what the columns are, of rows of SWE-bench and its relatives.
+        each: fields of the task as patterns with the row's fields.
+        optional: whether the suite can be read without the file.
+        swebench: the meaning of the columns, for rows of SWE-bench and its relatives.
     """
 
     path: StrictStr
@@ -407,8 +407,8 @@ class SuiteModel(SuiteForm):
         description: for people.
         defaults: fields that all tasks have.
         tasks: its tasks.
-        rows: files that have further tasks.
-        overrides: fields of tasks that come from rows, by their ids.
+        rows: files with further tasks.
+        overrides: fields for tasks, such as those from rows, by the tasks' ids.
     """
 
     suite: StrictStr | None = None
@@ -426,7 +426,7 @@ class SuiteModel(SuiteForm):
         return self
 
 
-# -- with the fields that an environment's tasks have and others do not
+# -- models with the fields that only one environment has
 
 _Layer = TypeVar("_Layer", bound=LayerModel)
 

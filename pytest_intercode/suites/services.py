@@ -1,4 +1,4 @@
-"""``services`` of a suite: further machines of a task, and what its tests get of them."""
+"""``services`` of a suite: additional machines of a task, and what its tests get from them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MountPath = Annotated[AbsolutePath, AfterValidator(_mount_path)]
 
 
 def _shell_words(command: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words of a command; a text is a line for a shell."""
+    """Return the words of a command; a text is run by a shell."""
     return ("/bin/sh", "-c", command) if isinstance(command, str) else command
 
 
@@ -60,7 +60,7 @@ Command = Annotated[StrictStr | tuple[StrictStr, ...], AfterValidator(_shell_wor
 
 
 class HealthModel(SuiteForm):
-    """``health``: a command that ends with 0 once a service is ready."""
+    """``health``: a command that exits with 0 once a service is ready."""
 
     command: Command
     interval: float = Field(HealthCheck.interval, gt=0, le=60)
@@ -77,21 +77,21 @@ def _check(health: str | HealthModel) -> HealthCheck:
 def _conditions(
     names: tuple[str, ...] | Mapping[str, ServiceCondition],
 ) -> tuple[tuple[str, ServiceCondition], ...]:
-    """Return what is waited for; a service that is only named has to be healthy."""
+    """Return the conditions to wait for; the default for a service is ``healthy``."""
     if isinstance(names, Mapping):
         return tuple(names.items())
     return tuple((name, "healthy") for name in names)
 
 
 class ServiceModel(FileForm):
-    """One of ``services``: as a machine of the task, but for what is said here.
+    """One of ``services``: like ``Service``, except for these fields.
 
     Attributes:
-        image: its image; it needs no bash.
-        dockerfile: a Dockerfile in the suite's folder, which is built where there is no ``image``
-            or it cannot be had.
-        platform: the platform of the image, where it is for one alone.
-        restart: whether it is started again when its command ends.
+        image: its image; it does not need bash.
+        dockerfile: a Dockerfile in the suite's folder, which is built if there is no ``image``, or
+            if the image is not available.
+        platform: the platform of the image, if it is only for one.
+        restart: when it is started again after its command ends.
     """
 
     image: StrictStr | None = None
@@ -141,12 +141,12 @@ class ServiceModel(FileForm):
 
 
 class HookModel(SuiteForm):
-    """One of ``collect``: a command that is run where the agent was, or in a service.
+    """One of ``collect``: a command that is run in the agent's sandbox, or in a service.
 
     Attributes:
         command: the command.
-        service: the service; by default where the agent was.
-        user: who runs it; by default the sandbox's own user.
+        service: the service; by default the agent's sandbox.
+        user: the user that runs it; by default the sandbox's own user.
         timeout: seconds that it has.
     """
 
@@ -157,7 +157,7 @@ class HookModel(SuiteForm):
 
 
 class EvidenceModel(SuiteForm):
-    """One of ``evidence``: a path of a service that the tests get at the same place."""
+    """One of ``evidence``: a path of a service that the tests get at the same path."""
 
     service: ServiceName
     path: AbsolutePath
@@ -165,27 +165,27 @@ class EvidenceModel(SuiteForm):
 
 
 def as_hook(model: HookModel) -> Hook:
-    """Return what a form of ``collect`` stands for."""
+    """Return the hook for an entry of ``collect``."""
     return Hook(model.command, model.user, model.timeout, model.service)
 
 
 def as_artifact(model: EvidenceModel) -> Artifact:
-    """Return what a form of ``evidence`` stands for."""
+    """Return the artifact for an entry of ``evidence``."""
     return Artifact(model.path, model.exclude, model.service)
 
 
 def lay_services(services: Services, machines: Mapping[str, Service]) -> Services:
-    """Return services with others, which replace those of the same names."""
+    """Return services with others added, which replace those with the same names."""
     machines_by_name = {machine.name: machine for machine in services.machines}
     machines_by_name |= {name: replace(machine, name=name) for name, machine in machines.items()}
     return Services(tuple(machines_by_name.values()), (_MAIN,))
 
 
 def sorted_services(task: Task) -> Task:
-    """Return a task whose services come after those that they depend on.
+    """Return a task with its services sorted, each after those that it depends on.
 
     Raises:
-        SuiteError: there is no such service, or they wait for each other.
+        SuiteError: a service does not exist, or they wait for each other.
     """
     place = f"{task.source}: task {task.id!r}: services"
     if any(machine.name == _MAIN for machine in task.services.machines):
@@ -198,7 +198,7 @@ def sorted_services(task: Task) -> Task:
 
 
 def find_missing_services(task: Task) -> list[str]:
-    """Return the names of services that a task's verifications ask for and it does not have."""
+    """Return the names of missing services that a task's verifications ask for."""
     verifications = [task.verification, *(step.verification for step in task.steps)]
     asked_names: set[str] = set()
     for verification in filter(None, verifications):

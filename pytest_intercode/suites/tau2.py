@@ -1,7 +1,7 @@
-"""Tasks of tau2-bench, as rows: a folder for each domain, laid out as in its repository's ``data``.
+"""Tasks of tau2-bench, as rows: a folder for each domain, as in ``data`` of its repository.
 
-The folder of a domain (``tau2/domains/NAME``) has its tasks, its database and its policy;
-``tau2/src`` has its code, and ``tau2/user_simulator`` what the model that plays a customer is told.
+The folder of a domain (``tau2/domains/NAME``) contains its tasks, database and policy; ``tau2/src``
+contains its code, and ``tau2/user_simulator`` the prompt of the model that plays a customer.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["read_tau2"]
 
-_GREETING = "Hi! How can I help you today?"  # said in the agent's name, before it begins
+_GREETING = "Hi! How can I help you today?"  # sent for the agent, before it begins
 _STOP_WORDS = ["###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###"]
-_MODEL = "gpt-4.1-2025-04-14"  # plays customers, and judges, where nothing else is said
+_MODEL = "gpt-4.1-2025-04-14"  # the default model for customers and judges
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._]+")
 _DATABASES = re.compile(r"(user_)?db\.(json|toml)")
 _QUERY = """\
@@ -42,11 +42,11 @@ def read_tau2(path: SuitePath) -> Iterator[tuple[str, Row]]:
     """Yield the place and the fields of each task of a domain.
 
     Args:
-        path: a file of tasks in the domain's folder. Of ``tasks.json``, those of the split ``base``
-            are read, which its own program runs; of any other file, all.
+        path: a file of tasks in the domain's folder. From ``tasks.json``, only the tasks of the
+            split ``base`` are read, like in tau2-bench itself; from any other file, all tasks.
 
     Raises:
-        SuiteError: a file cannot be read, or does not hold what it should.
+        SuiteError: a file cannot be read, or has another form.
     """
     folder = path.parent
     root = folder.parent.parent
@@ -134,13 +134,13 @@ def _gold_call(action: Mapping[str, Any]) -> str:
 
 
 def _gold_answer(criteria: Mapping[str, Any]) -> str:
-    """Return what gold tells the customer: what has to be said, and what is to hold of it."""
+    """Return gold's message to the customer: the required information, and the statements."""
     texts = [*(criteria.get("communicate_info") or ()), *(criteria.get("nl_assertions") or ())]
     return f"submit {' '.join(' '.join(texts).split())}".rstrip()
 
 
 def _scenario(scenario: Mapping[str, Any]) -> str:
-    """Return what a customer is told of themselves and of what they want."""
+    """Return the description of a customer and of their goal, for the prompt."""
     lines = []
     if scenario.get("persona") is not None:
         lines += ["Persona:", textwrap.indent(scenario["persona"], "\t")]

@@ -1,6 +1,6 @@
-"""The files that each dataset needs: of InterCode's repository and of others, by their commits.
+"""The files that each dataset needs, from InterCode's repository and others, at fixed commits.
 
-Reads one table of the package. Every file is pinned by the commit in its address and by a hash.
+It reads one table of the package. Every file is pinned by the commit in its address and by a hash.
 """
 
 from __future__ import annotations
@@ -23,45 +23,46 @@ __all__ = [
 COMMIT = "c3e46d827cfc9d4c704ec078f7abf9f41e3191d8"
 
 BASE_URL = f"https://raw.githubusercontent.com/princeton-nlp/intercode/{COMMIT}"
-"""Where InterCode's files are; a mirror has the same paths below another address."""
+"""The base address of InterCode's files; a mirror has the same paths below another address."""
 
 ALFA_COMMIT = "2d3a69473a68569828ab0b4859073ef4a0ae482c"
 
 ALFA_URL = f"https://raw.githubusercontent.com/westenfelder/InterCode-ALFA/{ALFA_COMMIT}"
-"""Where InterCode-ALFA's files are; no path of theirs is one of InterCode's."""
+"""The base address of InterCode-ALFA's files; their paths differ from all of InterCode's."""
 
 TAU2_COMMIT = "a2c024725189473d2d7cea3a5cfdbcc67478e41f"
 
 TAU2_URL = f"https://raw.githubusercontent.com/sierra-research/tau2-bench/{TAU2_COMMIT}"
-"""Where tau2-bench's files are."""
+"""The base address of tau2-bench's files."""
 
 AGENTBENCH_COMMIT = "578c5e9f706fc2dd96188ca6c8cf9095ca0c6528"
 
 AGENTBENCH_URL = f"https://raw.githubusercontent.com/THUDM/AgentBench/{AGENTBENCH_COMMIT}"
-"""Where AgentBench's files are."""
+"""The base address of AgentBench's files."""
 
 POLYGLOT_COMMIT = "7e0611e77b54e2dea774cdc0aa00cf9f7ed6144f"
 
 POLYGLOT_URL = f"https://raw.githubusercontent.com/Aider-AI/polyglot-benchmark/{POLYGLOT_COMMIT}"
-"""Where the exercises of Aider's polyglot benchmark are; a folder for each language."""
+"""The base address of Aider's polyglot benchmark; it has a folder for each language."""
 
 NYU_CTF_COMMIT = "4c5744f55a31a58e03d6118c9dbb1c18e5bbdfa9"
 
 NYU_CTF_URL = f"https://raw.githubusercontent.com/NYU-LLM-CTF/NYU_CTF_Bench/{NYU_CTF_COMMIT}"
-"""Where NYU CTF Bench's challenges are; what its own machines are made of is not fetched."""
+"""The base address of NYU CTF Bench's challenges; its Docker images' files are not fetched."""
 
 CYBENCH_URL = "https://files.pythonhosted.org"
-"""Where inspect_evals is, whose package has Cybench's challenges; an address has their digest."""
+"""The base address of inspect_evals, whose package contains Cybench's challenges; the full address
+contains the package's digest."""
 
 _EXERCISES = tuple(
     f"{language}/exercises/" for language in ("cpp", "go", "java", "javascript", "python", "rust")
 )
 
-_SPLITS = ("development", "test")  # of NYU CTF Bench
+_SPLITS = ("development", "test")  # the splits of NYU CTF Bench
 _ENDS = ("/", "_dataset.json")
 _DES2BITES = "test/2019/CSAW-Quals/crypto/DES2Bites"
 
-# Where files belong in a folder of data, by what their path in a repository starts with.
+# The places of files in a folder of data, by the beginnings of their paths in a repository.
 _PLACES = (
     ("data/os_interaction/", "agentbench/os_interaction/"),
     ("data/dbbench/", "agentbench/dbbench/"),
@@ -72,7 +73,7 @@ _PLACES = (
     ("LICENSE", "tau2/LICENSE"),
     *((start, f"polyglot/{start}") for start in _EXERCISES),
     ("packages/", "cybench/packages/"),
-    # The challenge's folder of files is a link.
+    # In the repository, the challenge's folder of files is a link.
     (f"{_DES2BITES}/dist/", f"nyu-ctf/{_DES2BITES}/Challenge/"),
     *((f"{split}{end}", f"nyu-ctf/{split}{end}") for split in _SPLITS for end in _ENDS),
 )
@@ -83,10 +84,10 @@ class RemoteFile:
     """A file of a repository.
 
     Attributes:
-        path: its path there.
-        digest: the SHA-256 of its content, in hexadecimal, or git's own name of a large file, by
-            which its repository lists it.
-        size: its bytes; None for a large file.
+        path: its path in the repository.
+        digest: the SHA-256 of its content, in hexadecimal; for a large file, its git object id,
+            under which its repository lists it.
+        size: its size in bytes; None for a large file.
         mode: its permissions.
     """
 
@@ -96,16 +97,16 @@ class RemoteFile:
     mode: int = 0o644
 
     def is_content(self, data: bytes) -> bool:
-        """Whether these are its bytes."""
+        """Whether these bytes are its content."""
         if self.size is None:
-            # The object that git makes of them.
+            # The git object with this content.
             git_object = b"blob %d\0" % len(data) + data
             return hashlib.sha1(git_object, usedforsecurity=False).hexdigest() == self.digest
         return len(data) == self.size and hashlib.sha256(data).hexdigest() == self.digest
 
     @property
     def target(self) -> Path:
-        """Its path below a folder that is laid out as InterCode's ``data/``."""
+        """Its path below a folder with the layout of InterCode's ``data/``."""
         for start, place in _PLACES:
             if self.path.startswith(start):
                 return Path(place + self.path.removeprefix(start))
@@ -117,16 +118,16 @@ class Dataset:
     """A dataset in a repository.
 
     Attributes:
-        paths: its files' paths, and those of folders, which end with a slash.
-        filesystems: the file trees that its tasks run on, by the path of the script that makes
-            each, as the paths below ``/`` that the script makes; the script's own name among them
-            means that the tree has the script, too.
-        note: which files are missing there, and what that means.
-        url: where the files are.
-        tables: a file of AgentBench's, of whose tables a script of SQL is made next to it.
-        folder: the folder that the packed file trees belong in.
-        unpacked: what its files, ZIP archives, hold, as pairs of how paths in them begin, and of
-            the folder where the rest of the path belongs.
+        paths: the paths of its files and folders; those of folders end with a slash.
+        filesystems: the file trees of its tasks, as pairs of the path of the script that creates
+            the tree, and the paths below ``/`` that it creates; the script's own name among these
+            means that the tree also contains the script.
+        note: a note for people, such as which files are missing there.
+        url: the base address of the files.
+        tables: a file of AgentBench from whose tables an SQL script is made next to it.
+        folder: the folder for the packed file trees.
+        unpacked: the entries to unpack from its files, which are ZIP archives, as pairs of the
+            beginning of the entries' paths and the folder for the rest of the paths.
     """
 
     paths: tuple[str, ...]
@@ -138,7 +139,7 @@ class Dataset:
     unpacked: tuple[tuple[str, str], ...] = ()
 
     def archive(self, script: str) -> Path:
-        """Return where the archive of a script's tree belongs."""
+        """Return the path for the archive of a script's tree."""
         name = Path(script).stem.replace("setup_nl2b_", "nl2bash_")
         return Path(self.folder, f"{name}.tar.gz")
 
@@ -210,7 +211,7 @@ DATASETS = {
         url=NYU_CTF_URL,
     ),
 }
-"""The datasets that can be fetched, by the name that ``--intercode-dataset`` has for them."""
+"""The datasets that can be fetched, by their names for ``--intercode-dataset``."""
 
 ELSEWHERE = {
     "apps": "InterCode's repository holds no rows of APPS, only a program that converts them "
@@ -224,11 +225,11 @@ ELSEWHERE = {
         "its rows are published elsewhere; save them as JSON Lines, as docs/swe-bench.md shows",
     ),
 }
-"""Datasets that InterCode's repository does not hold, and what to do instead."""
+"""Datasets that cannot be fetched, and what to do instead."""
 
 
 def files_of(*paths: str) -> list[RemoteFile]:
-    """Return the files at any of these paths in their repository, or in these folders."""
+    """Return the files at these paths in their repository, or in these folders."""
     folders = tuple(path for path in paths if path.endswith("/") or not path)
     return [file for file in _table() if file.path in paths or file.path.startswith(folders)]
 

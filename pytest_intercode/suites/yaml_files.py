@@ -1,7 +1,7 @@
-"""YAML as suites are written in it: read with limits, and its mistakes in one line.
+"""Reading of YAML files with limits; mistakes are reported in one line.
 
-Reads one file. What a parser would crash on, or never finish with, is refused: values nested
-too deeply, aliases that hold themselves or multiply, integers that Python does not print.
+Values on which a parser would crash, or that it would never finish, are refused: values nested too
+deeply, aliases that contain themselves or multiply, integers that are too long for Python to print.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 __all__ = ["read_yaml"]
 
 _MAX_BYTES = 64 * 1024**2
-_MAX_DEPTH = 100  # levels of values in each other
-_MAX_NODES = 1_000_000  # aliases replaced by what they name
+_MAX_DEPTH = 100  # levels of nested values
+_MAX_NODES = 1_000_000  # values, with aliases replaced by their content
 _MAX_DIGITS = 1000  # characters
-# What may be an alias; a suite without any is not read twice.
+# Text that may be an alias; a suite without any is not parsed twice.
 _ALIAS = re.compile(r"(?:^|[\s,\[{:?])\*[\w-]", re.MULTILINE)
-# A line so far to the right may be that deep inside of others.
+# A line with so much indentation may be nested too deeply.
 _LONG_INDENT = re.compile(rf"^[ ?:-]{{{_MAX_DEPTH}}}", re.MULTILINE)
 
-# What is not clear from the parser's own words, with what to do about it.
+# Remedies for parser messages that are hard to understand.
 _REMEDIES = {
     "tab character": "; indent with spaces",
     "cannot start any token": "; indent with spaces, not tabs, and put a value that begins with a "
@@ -41,10 +41,10 @@ _Base: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Base):  # type: ignore[misc]
-    """YAML's safe loader, which takes the last of two equal keys; here they are a mistake."""
+    """YAML's safe loader, which would use the last of equal keys; here they are a mistake."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
-        """Return the mapping, if every key of it is there once."""
+        """Return the mapping, if its keys are unique."""
         keys = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
@@ -67,7 +67,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 class _AsWritten(int):
-    """What is a truth or a number to YAML 1.1 and a text to 1.2, which it is printed as."""
+    """A value that is a boolean or a number in YAML 1.1 and a text in 1.2; printed as the text."""
 
     _text: str
 
@@ -84,10 +84,10 @@ class _AsWritten(int):
 
 
 class _NewLoader(_Loader):
-    """Knows what was a text in YAML 1.2: all truths but ``true`` and ``false``, and ``12:30``."""
+    """Keeps texts of YAML 1.2: ``12:30``, and booleans other than ``true`` and ``false``."""
 
     def construct_yaml_bool(self, node: yaml.ScalarNode) -> Any:
-        """Return a truth."""
+        """Return a boolean."""
         value = super().construct_yaml_bool(node)
         is_new = node.value.lower() in ("true", "false")
         return value if is_new else _AsWritten(value, node.value)
@@ -103,12 +103,12 @@ _NewLoader.add_constructor("tag:yaml.org,2002:int", _NewLoader.construct_yaml_in
 
 
 def read_yaml(path: Path | SuitePath, *, new: bool = False) -> tuple[Any, yaml.Node | None]:
-    """Return what a file holds, and its nodes, which know their lines.
+    """Return the content of a file, and its root node, which has the line numbers.
 
     Args:
         path: the file.
-        new: its own program reads YAML 1.2: what is a text there, such as ``yes`` and ``12:30``, is
-            printed as it is written.
+        new: whether the file is written for YAML 1.2: texts there, such as ``yes`` and ``12:30``,
+            are printed as they are written.
 
     Raises:
         SuiteError: it cannot be read, or is not YAML within the limits.
@@ -134,7 +134,7 @@ def read_yaml(path: Path | SuitePath, *, new: bool = False) -> tuple[Any, yaml.N
         return (None if node is None else loader.construct_document(node)), node
     except yaml.YAMLError as error:
         fault = error
-    except Exception as error:  # of a value: PyYAML lets pass what int() and the like raise
+    except Exception as error:  # PyYAML does not catch the errors that int() etc. raise for values
         fault = _find_mistake(node, error)
     mark = getattr(fault, "problem_mark", None)
     place = f"{path}:{mark.line + 1}" if mark else str(path)
@@ -148,11 +148,11 @@ def _mistake(problem: str, mark: Any) -> yaml.MarkedYAMLError:
 
 
 def _check_limits(text: str) -> None:
-    """Refuse what is nested too deeply or has too much in it, before anything is made of it."""
+    """Refuse text that is nested too deeply or has too many values, before it is loaded."""
     brackets = text.count("[") + text.count("{")
     if brackets < _MAX_DEPTH and not _ALIAS.search(text) and not _LONG_INDENT.search(text):
         return
-    sizes: dict[str, int] = {}  # of what has an anchor, aliases included
+    sizes: dict[str, int] = {}  # number of values by anchor, including those of aliases
     open_nodes: list[tuple[str | None, int]] = []
     total = 0
     for event in yaml.parse(text, Loader=_Base):
@@ -175,7 +175,7 @@ def _check_limits(text: str) -> None:
 
 
 def _find_mistake(node: yaml.Node | None, error: Exception) -> yaml.YAMLError:
-    """Return the mistake of the first value that cannot be made."""
+    """Return the mistake for the first value that cannot be constructed."""
     for scalar in _scalars(node):
         try:
             _Loader("").construct_object(scalar)

@@ -1,1 +1,1 @@
-"""Rows of SWE-bench and its relatives as tasks; a manifest says what their columns are."""
+"""Rows of SWE-bench and its relatives as tasks; a manifest defines the meaning of columns."""

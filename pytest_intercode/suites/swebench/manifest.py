@@ -1,4 +1,4 @@
-"""The manifest of rows of SWE-bench and its relatives: which column is what. Reads nothing."""
+"""The manifest of rows of SWE-bench and its relatives: the meaning of their columns. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field
 __all__ = ["REPOSITORY_NAME", "SwebenchModel", "fields_of", "fill", "grading_columns"]
 
 REPOSITORY_NAME = "repo_name"
-"""What a pattern may have in braces besides columns: the repository without its owner."""
+"""The name in patterns, in addition to columns, for the repository without its owner."""
 
-_OTHER_FORM = re.compile(r"\d{4}|\{")  # of a field; a width may take all memory
+_OTHER_FORM = re.compile(r"\d{4}|\{")  # forbidden format specs, as a large width may use all memory
 _IMAGES = ("container_image", "docker_image", "dockerfile", "dockerhub_tag", "image", "image_name")
 _GRADING = frozenset(
     (
         *_IMAGES,
-        # how they run
+        # how tests are run
         *(
             "before_repo_set_cmd",
             "build_cmd",
@@ -31,19 +31,19 @@ _GRADING = frozenset(
         *("eval_script", "install_config", "print_cmds", "rebuild_cmds", "run_script", "run_tests"),
         *("selected_test_files_to_run", "test_cmd", "test_cmds", "test_command", "test_commands"),
         *("test_patch", "test_script"),
-        # what their results are
+        # how their results are read
         *("expected_output_json", "log_parser", "log_parsers", "parser"),
-        # what gold is
+        # the gold
         *("bug_patch", "fix_patch"),
     )
 )
 
 
 def grading_columns(row: Mapping[str, Any]) -> set[str]:
-    """Return the columns of a row that say how it is tested; those of an object have a dot.
+    """Return the columns that define how a row is tested; names inside an object have a dot.
 
-    Rows of another form than a manifest's have some that it does not read, or lack some. Columns
-    that are null or empty say nothing.
+    Rows of another form than a manifest's have further such columns, or lack some. Columns that are
+    null or empty do not count.
     """
     columns = {name for name in _GRADING.intersection(row) if _has_content(row[name])}
     config = row.get("install_config")
@@ -58,51 +58,50 @@ def _has_content(value: Any) -> bool:
 
 
 class SwebenchModel(BaseModel):
-    """``swebench``: what the columns of a row are. A pattern has the row's columns in braces.
+    """``swebench``: the meaning of a row's columns. A pattern has the row's columns in braces.
 
     Attributes:
         at: a pattern for the repository's folder in the image.
         commit: a pattern for the base commit.
-        image: a pattern for the image's name, which becomes lower-case; of several, the first whose
-            columns say something.
-        namespace: what goes before an image's name without a slash.
-        double: what two underscores become in an image's name.
-        dockerfile: a pattern for a Dockerfile to build instead, where there is one.
+        image: a pattern for the image's name, which is converted to lower case; of several, the
+            first whose columns are not empty.
+        namespace: the prefix for an image's name without a slash.
+        double: the replacement for two underscores in an image's name.
+        dockerfile: a pattern for a Dockerfile to build instead, if it exists.
         query: the column with the problem; a task without it is skipped.
         gold: the column with the patch that solves it.
-        bug: instead of ``gold``: the column with the patch that makes the bug.
-        test_patch: the column with the patch that brings the tests.
-        fail_to_pass: the column of tests that have to pass now.
-        pass_to_pass: the column of tests that have to pass still.
-        absent: what a test counts as that the log does not name; a table may say otherwise.
-        table: how to test by repository and version: a bundled one by its name, or a YAML file.
+        bug: instead of ``gold``: the column with the patch that introduces the bug.
+        test_patch: the column with the patch that adds the tests.
+        fail_to_pass: the column of tests that must pass now.
+        pass_to_pass: the column of tests that must still pass.
+        absent: the result of a test that is missing from the log; a table may override it.
+        table: how to test by repository and version: a bundled table by its name, or a YAML file.
         repo: the column with the repository, for a table.
         version: the column with its version, for a table.
         script: the column with a whole script.
         commands: the column with the commands of the tests, one or a list.
-        install: a column with commands before them, which a row need not have.
-        exports: a column with commands before those, which a row need not have.
-        build: a column with commands before the tests, which a row need not have.
-        results: a column with commands that print what is read, instead of what the tests print;
-            a row need not have it.
-        python: whether the commands are for the environment of conda that images of SWE-bench have,
-            and are given the files of tests that the patch changes.
-        stop: whether the first of the commands that fails is the last one.
-        status: whether tests that end with an error, of which the log names none, count as not run.
-        times: whether names of tests may end with how long the test took.
+        install: an optional column with commands that run before these.
+        exports: an optional column with commands that run before ``install``.
+        build: an optional column with commands that run before the tests.
+        results: an optional column with commands whose output is read instead of the tests'.
+        python: whether the commands are for the conda environment of SWE-bench's images, and get
+            the test files that the patch changes as arguments.
+        stop: whether to stop at the first command that fails.
+        status: whether tests that end with an error and are missing from the log count as not run.
+        times: whether names of tests may end with the duration of the test.
         beside: a pattern for a folder with ``run_script.sh`` and ``parser.py``.
         selected: the column with the tests' files, for ``beside``.
-        before: the column with commands whose last line brings the tests, for ``beside``.
+        before: the column with commands whose last line adds the tests, for ``beside``.
         parser: the column with the parser's name.
-        program: whether the parser's column may hold a program in Python that defines
-            ``parser``; it runs where the tests ran.
-        kind: the column that says ``fail_only`` where a test passes unless it is seen to fail.
-        split: the split that these rows are of, where they have a column ``split``.
+        program: whether the parser's column may hold a Python program that defines ``parser``; it
+            runs where the tests ran.
+        kind: the column with ``fail_only`` if a test passes unless it is reported to fail.
+        split: the split of these rows, if they have a column ``split``.
         timeout: seconds for the tests.
         variables: environment variables of the tests.
-        shown: what rows of this form are known by besides the names of their columns: a regular
-            expression for the whole text of a column.
-        unread: columns that say how other rows are tested, and that these need not be read for.
+        shown: further features of this form, in addition to the columns' names: regular expressions
+            for the whole text of columns.
+        unread: columns that define how other rows are tested, and can be ignored for these rows.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -151,7 +150,7 @@ class SwebenchModel(BaseModel):
         return [self.image] if isinstance(self.image, str) else self.image
 
     def columns(self) -> list[str]:
-        """Return the columns that a row has to have."""
+        """Return the columns that a row must have."""
         names = [self.bug or self.gold, self.fail_to_pass, self.pass_to_pass]
         if self.test_patch is not None and self.script is None:
             names.append(self.test_patch)
@@ -163,9 +162,9 @@ class SwebenchModel(BaseModel):
         return names
 
     def unread_columns(self, row: Mapping[str, Any]) -> list[str]:
-        """Return the columns that say how a row is tested, and that are not read.
+        """Return the columns that define how a row is tested but are not read.
 
-        One of ``unread`` that names an image has to name the same one.
+        A column of ``unread`` that names an image must name the same one.
         """
         patterns = [self.at, self.commit, *self.images, self.dockerfile or "", self.beside or ""]
         known_columns = {*self.columns(), *(n for p in patterns for n in fields_of(p))}
@@ -184,9 +183,9 @@ class SwebenchModel(BaseModel):
         return sorted(grading_columns(row) - known_columns)
 
     def missing_columns(self, row: Mapping[str, Any]) -> list[str]:
-        """Return the columns that a row of this form has, and that this one does not have.
+        """Return the columns that this form needs and that a row lacks.
 
-        Those that say how it is tested may not be empty.
+        Columns that define how a row is tested must not be empty.
         """
         images = [*fields_of(self.images[0])] if len(self.images) == 1 else []
         grading = grading_columns(row)
@@ -208,18 +207,18 @@ class SwebenchModel(BaseModel):
         return ""
 
     def large_columns(self) -> set[str]:
-        """Return the columns that are not part of a task's metadata, as the task holds them."""
+        """Return the columns that are left out of a task's metadata, as its fields hold them."""
         names = {self.query, self.gold, self.fail_to_pass, self.pass_to_pass}
         return names | {c for c in (self.bug, self.test_patch, self.script) if c}
 
 
 def fill(pattern: str, values: Mapping[str, Any]) -> str:
-    """Return a pattern of ``str.format`` with values.
+    """Fill a pattern of ``str.format`` with values.
 
     Raises:
         KeyError: a value is missing.
-        ValueError: it is not a pattern, or asks for a text that is as wide as it likes; further
-            errors are those of ``str.format_map``.
+        ValueError: it is not a pattern, or its width is not limited; further errors are those of
+            ``str.format_map``.
     """
     for _, _, form, _ in Formatter().parse(pattern):
         if form and _OTHER_FORM.search(form):
@@ -228,7 +227,7 @@ def fill(pattern: str, values: Mapping[str, Any]) -> str:
 
 
 def fields_of(pattern: str) -> Iterator[str]:
-    """Yield the columns that a pattern names; a text that is not a pattern names none."""
+    """Yield the columns that a pattern names; none for a text that is not a pattern."""
     try:
         for _, name, *_ in Formatter().parse(pattern):
             if name:

@@ -1,4 +1,4 @@
-"""The columns of one row of SWE-bench or a relative, as a manifest names them. Runs nothing."""
+"""The columns of one row of SWE-bench or a relative, as a manifest names them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pytest_intercode.system.suite_folder import SuitePath
 __all__ = ["SwebenchRow", "column_names", "parse_literal"]
 
 _MAX_NAME_LENGTH = 40  # characters of a column's name in a message
-_MAX_NAMES_LENGTH = 600  # characters of all of them
-_MAX_LIST_LENGTH = 32 * 1024**2  # characters of a list that is text
+_MAX_NAMES_LENGTH = 600  # characters of all names
+_MAX_LIST_LENGTH = 32 * 1024**2  # characters of a list that is written as text
 _FOLDER = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[\w.+@-]+)+", re.ASCII)
 _COMMIT = re.compile(r"(?!-)[\w./+@^~-]+", re.ASCII)
 
@@ -29,10 +29,10 @@ class SwebenchRow:
     """A row, its manifest, and the values of its columns.
 
     Args:
-        place: where it is, for messages.
+        place: its location, for messages.
         fields: its columns.
-        manifest: what they are.
-        folder: where the files start that a manifest names.
+        manifest: the meaning of the columns.
+        folder: the folder of the files that a manifest names.
     """
 
     def __init__(self, place: str, fields: Row, manifest: SwebenchModel, folder: SuitePath) -> None:
@@ -42,7 +42,7 @@ class SwebenchRow:
         self.folder = folder
 
     def error(self, column: str, problem: str) -> SuiteError:
-        """Return the error of a column, or of a field of the manifest."""
+        """Return an error about a column, or a field of the manifest."""
         return SuiteError(f"{self.place}: {column}: {problem}")
 
     def value(self, name: str) -> Any:
@@ -58,7 +58,7 @@ class SwebenchRow:
         return value
 
     def text(self, name: str) -> str:
-        """Return the text of a column; an empty one for null."""
+        """Return the text of a column; empty for null."""
         value = self.value(name)
         if value is None:
             return ""
@@ -67,7 +67,7 @@ class SwebenchRow:
         return value
 
     def names(self, name: str) -> list[str]:
-        """Return a list, which may be JSON or a literal of Python in a text."""
+        """Return the list in a column, which may be a text with JSON or a Python literal."""
         value = text = self.value(name)
         if isinstance(text, str) and text.strip():
             value = parse_literal(text)
@@ -82,19 +82,19 @@ class SwebenchRow:
         return value
 
     def test_names(self, column: str) -> list[str]:
-        """Return the names of tests in a column, without their times where these are left out."""
+        """Return the names of tests in a column, without durations if the manifest says so."""
         names = self.names(column)
         return list(dict.fromkeys(map(untimed, names))) if self.manifest.times else names
 
     def commands(self, column: str) -> list[str]:
-        """Return the commands in a column, which are a list, or one text."""
+        """Return the commands in a column, which is a list or a single text."""
         value = self.value(column)
         if isinstance(value, str) and not isinstance(parse_literal(value), list):
             return [value]
         return self.names(column)
 
     def optional_commands(self, column: str | None) -> list[str]:
-        """Return the commands of a column that a row need not have."""
+        """Return the commands of an optional column."""
         name, _, inner = (column or "").partition(".")
         value = self.fields.get(name)
         if inner:
@@ -102,7 +102,7 @@ class SwebenchRow:
         return [] if value is None else self.commands(column or "")
 
     def fill(self, field: str, pattern: str) -> str:
-        """Return a pattern with the row's columns in it."""
+        """Fill a pattern with the row's columns."""
         name = str(self.fields.get(self.manifest.repo) or "").rpartition("/")[2]
         try:
             return fill(pattern, {REPOSITORY_NAME: name, **self.fields})
@@ -114,7 +114,7 @@ class SwebenchRow:
             ) from None
 
     def _fill_checked(self, field: str, form: re.Pattern[str], noun: str) -> str:
-        """Return a filled pattern whose text becomes part of a script."""
+        """Fill a pattern, and check the result, which becomes part of a script."""
         text = self.fill(field, getattr(self.manifest, field))
         if not form.fullmatch(text):
             raise self.error(field, f"{text!r:.80} is not a {noun}")
@@ -131,7 +131,7 @@ class SwebenchRow:
         return self._fill_checked("commit", _COMMIT, "commit")
 
     def changes(self, column: str) -> tuple[Change, ...]:
-        """Return what the patch in a column changes."""
+        """Return the changes of the patch in a column."""
         try:
             return read_patch(self.text(column))
         except PatchError as error:
@@ -139,13 +139,13 @@ class SwebenchRow:
 
 
 def column_names(row: Row) -> str:
-    """Return the names of a row's columns, as a message shows them."""
+    """Return the names of a row's columns, for messages."""
     names = ", ".join(one_line(clipped(name, _MAX_NAME_LENGTH)) for name in row)
     return clipped(names, _MAX_NAMES_LENGTH)
 
 
 def parse_literal(text: str) -> Any:
-    """Return what a text says, or None; nothing of it is run."""
+    """Parse JSON or a Python literal, without running code; None for another text."""
     if len(text) > _MAX_LIST_LENGTH:
         return None
     for parse in (json.loads, ast.literal_eval):

@@ -1,8 +1,8 @@
 """Rows of SWE-bench and of its relatives, as fields of tasks for the environment ``swe``.
 
-A manifest (``swebench:`` in a suite's ``rows``) says which column is what, and where it stands how
-the tests are run: in a table by repository and version, in the row, or in files next to the rows.
-Reads the rows and such files, and runs nothing.
+A manifest (``swebench:`` in a suite's ``rows``) defines the meaning of columns, and where the
+commands of the tests come from: a table by repository and version, the row, or files next to the
+rows. This module reads the rows and these files, and does not run anything.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["dataset_of_rows", "read_swebench"]
 _IMAGE = re.compile(r"(?![-./])[\w./-]+(?::[\w./-]+)*(?:@sha256:[0-9a-f]{64})?", re.ASCII)
 _DEPRECATED = "deprecated"
 _OWN_COLUMNS = frozenset(("gold", "query", "verification"))  # of rows in this package's form
-_UNPLAYABLE = {  # signs of forms that are known and cannot be played
+_UNPLAYABLE = {  # columns of known forms that cannot be played
     "expected_output_json": "R2E-Gym",
     "fix_patch": "Multi-SWE-bench",
 }
@@ -35,18 +35,18 @@ _UNPLAYABLE = {  # signs of forms that are known and cannot be played
 def dataset_of_rows(
     path: SuitePath, manifests: Mapping[str, SwebenchModel], tables: Path
 ) -> str | None:
-    """Return the dataset whose manifest fits a file of rows, going by the first one.
+    """Return the dataset whose manifest fits the first row of a file.
 
-    A manifest fits if it reads all columns that say how the row is tested, and the row has all that
-    it needs.
+    A manifest fits if it reads all columns that define how the row is tested, and the row has all
+    columns that it needs.
 
     Args:
         path: the rows.
-        manifests: those of the forms that there are, by the datasets' names.
+        manifests: the manifests of all forms, by the datasets' names.
         tables: the folder of the bundled tables.
 
     Returns:
-        None for rows of this package's own form.
+        The name of the dataset; None for rows of this package's own form.
 
     Raises:
         SuiteError: no manifest fits, or several.
@@ -72,7 +72,7 @@ def dataset_of_rows(
 
 
 def _fits(row: Row, manifest: SwebenchModel, tables: Path) -> bool:
-    """Whether a row is of a manifest's form."""
+    """Whether a row has a manifest's form."""
     if manifest.unread_columns(row) or manifest.missing_columns(row) or manifest.unfit_column(row):
         return False
     if manifest.table is None or manifest.shown:
@@ -83,12 +83,12 @@ def _fits(row: Row, manifest: SwebenchModel, tables: Path) -> bool:
 def read_swebench(
     path: SuitePath, manifest: SwebenchModel, folder: SuitePath, tables: Path
 ) -> Iterator[tuple[str, Row]]:
-    """Yield the place and the fields of each row, those of a task included.
+    """Yield the place and the fields of each row, including the task's fields.
 
     Args:
         path: the rows.
-        manifest: what their columns are.
-        folder: where the files start that a manifest names.
+        manifest: the meaning of their columns.
+        folder: the folder of the files that a manifest names.
         tables: the folder of the bundled tables.
 
     Raises:
@@ -140,11 +140,11 @@ def _task_fields(row: SwebenchRow, tables: Path) -> Row:
 
 
 def _check_form(row: SwebenchRow) -> None:
-    """Check that the row is of the manifest's form.
+    """Check that the row has the manifest's form.
 
     Raises:
-        SuiteError: it has columns that the manifest should read and does not, or shows
-            otherwise that it is of another form.
+        SuiteError: it has columns that the manifest should read but does not, or is otherwise of
+            another form.
     """
     if unread := row.manifest.unread_columns(row.fields):
         names = ", ".join(map(repr, unread))
@@ -174,7 +174,7 @@ def _split_skip(row: SwebenchRow) -> str | None:
 
 
 def _assets_skip(row: SwebenchRow) -> str | None:
-    """Return why the tests miss files; rows of version 5 name them, and do not hold them."""
+    """Return why the tests lack files; rows of version 5 name them without their content."""
     assets = row.fields.get("image_assets")
     if isinstance(assets, str):
         assets = parse_literal(assets)
@@ -184,7 +184,7 @@ def _assets_skip(row: SwebenchRow) -> str | None:
 
 
 def _image(row: SwebenchRow) -> Row | None:
-    """Return the image, or None if the row names none."""
+    """Return the image; None if the row does not name one."""
     manifest = row.manifest
     if manifest.dockerfile is not None:
         path = row.fill("dockerfile", manifest.dockerfile)
@@ -219,12 +219,12 @@ def _gold(row: SwebenchRow) -> Row:
 
 
 def _planting(bug: str, folder: str) -> str:
-    """Return a command that brings a bug, and makes all of history one commit that has it."""
+    """Return a command that applies a bug, and replaces the history by one commit with it."""
     git = f"git -C {shlex.quote(folder)} -c safe.directory='*'"
     git += " -c user.name=base -c user.email=base@localhost"
     return "\n".join(
         [
-            # Files of a layer have other inodes and times than the index has noted.
+            # Files of an image layer have other inodes and times than the index recorded.
             f"{git} update-index -q --refresh",
             heredoc(f"{git} apply --index --whitespace=nowarn", bug, " || exit"),
             f"tree=$({git} write-tree) && commit=$({git} commit-tree -m base $tree) || exit",

@@ -1,7 +1,7 @@
-"""How the task of a row of SWE-bench or a relative is graded: its script, and how that is read.
+"""How a row's task of SWE-bench or a relative is graded: its script, and the parser of the log.
 
-A row says it itself, in a script or in commands; a table does by repository and version; or two
-programs do that are next to the rows. Nothing is run here.
+This is defined by the row itself, in a script or in commands; by a table, for the repository and
+the version; or by two programs next to the rows. Nothing is run here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["read_table", "read_verification"]
 
 _MIRROR = re.compile(r"[^/]*/(.+?)__(.+)\.[0-9a-f]{8}")
 _CASE = re.compile(r"\[case ([^\]]+)\]")
-_PYTEST = re.compile(r"(?:python3?(?: -\w+)* -m )?pytest\b")  # takes sentinels by itself
+_PYTEST = re.compile(r"(?:python3?(?: -\w+)* -m )?pytest\b")  # gets sentinels by its environment
 _PROGRAM = re.compile(r"^def parser\(", re.MULTILINE)
 _WORK = "/workspace"
 _PROGRAMS = ("run_script.sh", "parser.py")
@@ -67,7 +67,7 @@ class _Repository(BaseModel):
     conda: bool = True
     absent: Literal["failed", "passed"] | None = None
     names: Literal["files", "modules", "cases", "none"] = "files"
-    sentinels: bool = True  # pytest is given sentinels by its environment
+    sentinels: bool = True  # whether pytest can get sentinels by its environment
     tests: list[_Tests]
 
 
@@ -76,7 +76,7 @@ _TABLE: TypeAdapter[dict[str, _Repository]] = TypeAdapter(dict[str, _Repository]
 
 @cache
 def read_table(path: Path) -> Mapping[str, _Repository]:
-    """Return a table by the repositories' names in lower case."""
+    """Return a table, by the repositories' names in lower case."""
     if not path.is_file():
         names = ", ".join(sorted(table_path.stem for table_path in path.parent.glob("*.yaml")))
         raise MissingFile(f"{path}: there is no such table; in this folder are: {names or 'none'}")
@@ -99,12 +99,12 @@ def read_verification(row: SwebenchRow, tables: Path, fail_to_pass: Sequence[str
     Args:
         row: the row.
         tables: the folder of the bundled tables.
-        fail_to_pass: the tests that have to pass now.
+        fail_to_pass: the tests that must pass now.
 
     Raises:
         SuiteError: a column, a table or a file next to the rows is missing or wrong.
-        PatchRefused: the patch that brings the tests does what is refused.
-        UnknownParser: the parser of the tests' results is not here.
+        PatchRefused: the patch that adds the tests makes a change that is refused.
+        UnknownParser: the parser of the tests' results is not available.
     """
     manifest = row.manifest
     if manifest.script is not None:
@@ -121,7 +121,7 @@ def read_verification(row: SwebenchRow, tables: Path, fail_to_pass: Sequence[str
 
 
 def _test_by_commands(row: SwebenchRow, column: str) -> Row:
-    """Return how to test by commands in the row."""
+    """Return how to test with commands from the row."""
     manifest = row.manifest
     changes = row.changes(manifest.test_patch) if manifest.test_patch else ()
     commands = row.commands(column)
@@ -161,7 +161,7 @@ def _test_by_commands(row: SwebenchRow, column: str) -> Row:
 
 
 def _test_by_script(row: SwebenchRow, script: str) -> Row:
-    """Return how to test by a script, whose log is read as the row says."""
+    """Return how to test with a script, whose log is read by the row's parser."""
     manifest = row.manifest
     parser = _parser(row, row.text(manifest.parser)) + (UNTIMED if manifest.times else "")
     command = with_exit_status(script) if manifest.status else script
@@ -171,7 +171,7 @@ def _test_by_script(row: SwebenchRow, script: str) -> Row:
 def _script(
     row: SwebenchRow, make: Callable[..., str], changes: Sequence[Change], **parts: Any
 ) -> str:
-    """Return a script that brings the patch of the tests, if there is one, and runs them."""
+    """Return a script that applies the patch of the tests, if there is one, and runs them."""
     column = row.manifest.test_patch
     patch = row.text(column) if column else ""
     try:
@@ -244,7 +244,7 @@ def _look_up(row: SwebenchRow, tables: Path) -> tuple[_Repository, _Tests]:
 def _arguments(
     row: SwebenchRow, names: str, changes: Sequence[Change] | None, fail_to_pass: Sequence[str]
 ) -> list[str]:
-    """Return the words that say which tests are run."""
+    """Return the arguments that select the tests to run."""
     if names == "none":
         return []
     if names == "cases":
@@ -259,7 +259,7 @@ def _arguments(
 
 
 def _test_by_programs(row: SwebenchRow, pattern: str) -> Row:
-    """Return how to test by two programs that are next to the rows."""
+    """Return how to test with two programs next to the rows."""
     folder = row.fill("beside", pattern)
     for name in _PROGRAMS:
         path = row.folder / folder / name
@@ -289,5 +289,5 @@ def _test_by_programs(row: SwebenchRow, pattern: str) -> Row:
 
 
 def _files(names: Sequence[str]) -> list[str]:
-    """Return the files of tests that are named by pytest, each once."""
+    """Return the files of tests with pytest's node ids, without duplicates."""
     return list(dict.fromkeys(name.partition("::")[0] for name in names))
