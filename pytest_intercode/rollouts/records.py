@@ -234,7 +234,7 @@ class RecordBuilder:
 
     @staticmethod
     def too_large(record: EpisodeRecord, size: int, limit: int) -> EpisodeRecord:
-        """Reduce a record that is too large to be sent, and blame its agent.
+        """Reduce a record that is too large to be sent, which is its agent's fault.
 
         Args:
             record: the record.

@@ -196,7 +196,7 @@ class SuitePath:
         return contents[self.below]
 
     def read_text(self, encoding: str = "utf-8") -> str:
-        """Return the text of a regular file, with all line ends as ``\\n``."""
+        """Return the text of a regular file, with universal line ends converted."""
         text = self.read_bytes(_MAX_TEXT).decode(encoding)
         return text.replace("\r\n", "\n").replace("\r", "\n")
 

@@ -392,7 +392,7 @@ class JobRunner:
 
 
 def _record_of(job: Job, line: str, node: str) -> EpisodeRecord:
-    """Return the record that a node sent; if it is invalid, one that blames the agent."""
+    """Return the record that a node sent; if it is invalid, that is the agent's fault."""
     builder = RecordBuilder(job.handle.spec)
     try:
         return builder.received(from_line(line), node, job.losses)

@@ -63,7 +63,7 @@ _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, Re
 def reading() -> Iterator[None]:
     """Context for parsing a node's message; do nothing else in it.
 
-    Other code of the driver may raise the same errors, which would then be blamed on a node.
+    Other code of the driver may raise the same errors, which would then count as a node's fault.
 
     Raises:
         BadMessage: the message is malformed.

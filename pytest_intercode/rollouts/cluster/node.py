@@ -385,7 +385,7 @@ class Node(Observer):
         """Wait until the driver knows that the agent of an attempt begins.
 
         If the agent immediately ended this process, the report would be lost with it, and the loss
-        would be blamed on the node. :meth:`_watch` handles a driver that is gone.
+        would count as the node's. :meth:`_watch` handles a driver that is gone.
         """
         with self._changed:
             self._changed.wait_for(

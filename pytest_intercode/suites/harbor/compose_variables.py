@@ -119,7 +119,7 @@ def parse_env_file(text: str, variables: Mapping[str, str]) -> dict[str, str | N
     """Return the variables of a file, as Docker Compose reads it; None for one without a value.
 
     Args:
-        text: the file's text, with line ends as ``\\n``.
+        text: the file's text, with plain line ends.
         variables: the values of references, in addition to the file's own variables.
 
     Raises:
