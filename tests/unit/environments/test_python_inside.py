@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,11 +43,11 @@ def test_texts_stand_alone(modules: tuple[str, ...]) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def one_by_one(work: str, count: int = 4, seconds: float = 5.0) -> list[str]:
+def one_by_one(work: str, count: int = 4, seconds: float = 5.0, further: str = "") -> list[str]:
     """Run it in a process of its own; ``work`` is the body of a function of ``n``."""
     body = "\n".join(f"    {line}" for line in work.splitlines())
     text = text_of(INSIDE, "one_by_one")
-    code = f"{text}\nimport sys\ndef work(n):\n{body}\n"
+    code = f"{text}\nimport sys\n{further}\ndef work(n):\n{body}\n"
     code += f"for answer in one_by_one({count}, work, {seconds}):\n    print(answer)\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -73,6 +74,32 @@ def test_pieces_are_done_in_order() -> None:
 )
 def test_one_that_ends_the_process_is_passed_over(end: str, word: str) -> None:
     assert one_by_one(f"if n == 1:\n    {end}\nreturn str(n)") == ["0", word, "2", "3"]
+
+
+def test_what_is_written_just_after_the_end_of_the_process(tmp_path: Path) -> None:
+    """Whoever else holds the pipe writes between the last look at it and the wait for the child."""
+    flag = str(tmp_path / "write")
+    work = (
+        "if n == 1:\n"
+        "    if os.fork() == 0:\n"
+        f"        while not os.path.exists({flag!r}):\n            time.sleep(0.001)\n"
+        "        os.write(4, b'x')\n"
+        "        time.sleep(60)\n"
+        "    os._exit(0)\n"
+        "return str(n)"
+    )
+    # Between that look and that wait, the child's activity is measured.
+    write_now = (
+        "activity = _activity\n"
+        "def _activity(process):\n"
+        "    measured = activity(process)\n"
+        f"    if not os.path.exists({flag!r}) and not select.select([3], [], [], 0)[0] and "
+        "b') Z' in open(f'/proc/{process}/stat', 'rb').read():\n"
+        f"        open({flag!r}, 'w').close()\n"
+        "        select.select([3], [], [], 30)\n"
+        "    return measured\n"
+    )
+    assert one_by_one(work, further=write_now) == ["0", '"died"', "2", "3"]
 
 
 def test_one_that_takes_too_long_is_passed_over() -> None:

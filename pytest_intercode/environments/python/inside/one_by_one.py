@@ -64,6 +64,7 @@ def _answers(reading: int, child: int, count: int, seconds: float) -> Iterator[s
     buffer = b""
     used_time = 0.0
     instant, processor_time = time.monotonic(), _activity(child)[1]
+    has_ended = False
     while count:
         line, end, rest = buffer.partition(b"\n")
         if end:
@@ -91,9 +92,12 @@ def _answers(reading: int, child: int, count: int, seconds: float) -> Iterator[s
                 yield DIED
                 return
             buffer += data
-        elif os.waitpid(child, os.WNOHANG)[0] and not poll.poll(0):
-            yield DIED
-            return
+        else:
+            # Only once: a child that was waited for is no longer there to wait for.
+            has_ended = has_ended or bool(os.waitpid(child, os.WNOHANG)[0])
+            if has_ended and not poll.poll(0):
+                yield DIED
+                return
 
 
 def _activity(process: int) -> tuple[bool, float]:
