@@ -185,12 +185,16 @@ class FolderRecorder(Recorder):
         path_of = self._folder / f"{number:03}.json"
         # An unpredictable name, so that nobody can put a link there beforehand.
         temporary = self._folder / f".{token_hex(8)}"
-        with temporary.open("x", encoding="ascii") as file:
-            file.write(json.dumps(row, indent=1, ensure_ascii=True))
-        with self._lock:  # remove earlier files before any new file gets its name
-            while self._earlier:
-                self._earlier.pop().unlink(missing_ok=True)
-        temporary.replace(path_of)
+        try:
+            with temporary.open("x", encoding="ascii") as file:
+                file.write(json.dumps(row, indent=1, ensure_ascii=True))
+            with self._lock:  # remove earlier files before any new file gets its name
+                while self._earlier:
+                    self._earlier.pop().unlink(missing_ok=True)
+            temporary.replace(path_of)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 @dataclass(frozen=True)

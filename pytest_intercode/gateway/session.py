@@ -320,7 +320,11 @@ class Session:
         for key, value in request.items():
             if key in _LISTS and isinstance(value, list):
                 parts = [self._share(part) for part in value]
-                if any(part is None for part in parts):
+                # A part may itself be null.
+                if any(
+                    kept is None and part is not None
+                    for kept, part in zip(parts, value, strict=True)
+                ):
                     body["not_kept"] = True
                     continue
                 body[key] = parts

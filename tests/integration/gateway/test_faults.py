@@ -359,3 +359,11 @@ def test_a_call_of_a_stream_that_broke_off_is_no_turn(gateways: Gateways) -> Non
             ask(session, ROUTES["messages"], body("messages", stream=True, tools=tools))
         assert ask(session, ROUTES["messages"], body("messages", tools=tools)).status == 200
         assert session.turns == 1
+
+
+def test_a_request_with_a_null_in_a_list_is_kept(gateways: Gateways) -> None:
+    with ModelServer(["ok"]) as server:
+        session, _ = opened(gateways(server))
+        messages = [{"role": "user", "content": "hello"}, None]
+        ask(session, ROUTES["chat"], body("chat", messages=messages))
+    assert session.exchanges[0].request["messages"] == messages

@@ -205,3 +205,12 @@ def test_exchanges_that_are_the_first_at_a_time_are_all_kept(tmp_path: Path) -> 
                 assert names == [f"{number:03}.json" for number in numbers]
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_an_exchange_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
+    recorder = FolderRecorder(tmp_path, "task-1", Masks())
+    (tmp_path / "task-1" / "001.json").mkdir()
+    row = {"method": "POST", "path": "/v1/chat/completions", "request": {}}
+    with pytest.raises(OSError, match="directory"):
+        recorder.write(1, row, {})
+    assert [path.name for path in (tmp_path / "task-1").iterdir()] == ["001.json"]
