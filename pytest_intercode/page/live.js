@@ -1,14 +1,14 @@
-// What runs do at the moment, asked for each second while somebody looks. Elements stay as long as
-// what they show, so that a button keeps its focus, and a text that is selected stays so.
+// The status of runs, requested every second while the page is visible. An element lives as long as
+// what it shows, so that a button keeps its focus, and a selected text stays selected.
 
-const INTERVAL = 1000; // milliseconds between two questions
-const ANSWER_TIMEOUT = 20000; // milliseconds for an answer: a run may have ten seconds
+const INTERVAL = 1000; // milliseconds between two requests
+const ANSWER_TIMEOUT = 20000; // milliseconds for an answer: a run itself may take ten seconds
 const COLUMNS = [["turns", "Turns"], ["time", "Time"], ["tokens", "Tokens"], ["cost", "Cost"], ["worker", "Worker"]];
 const SVG = "http://www.w3.org/2000/svg";
 
 let timer = 0;
 let asking = false;
-let hasComplaint = false; // of what does not answer, which goes once it does
+let hasComplaint = false; // whether a message about a missing answer is shown, which goes when one comes
 
 function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
@@ -19,8 +19,8 @@ function say(text, isProblem) {
   at("state").classList.toggle("problem", isProblem);
 }
 
-// Give a parent one child for each entry, in their order: those that it has, by their keys, or new ones.
-// What goes is removed first, so that nothing else has to be moved: what is moved loses its focus.
+// Give a parent one child for each entry, in order: an existing one with the entry's key, or a new one.
+// Old children are removed first, so that others need not be moved: a moved element loses its focus.
 function arrange(parent, entries, build, update) {
   const keys = new Set(entries.map((entry) => entry.key));
   for (const child of [...parent.children]) if (!keys.has(child.dataset.key)) child.remove();

@@ -1,4 +1,4 @@
-// What the page holds, packed: the index of its tasks, and trajectories in blocks.
+// The packed data of the page: the index of its tasks, and trajectories in blocks.
 
 async function unpack(id) {
   const text = at(id).textContent;
@@ -10,7 +10,7 @@ async function unpack(id) {
 }
 
 const KEPT_BLOCKS = 8;
-const opened = new Map(); // the last blocks that were looked at
+const opened = new Map(); // the blocks that were opened last
 
 // A block's episodes, without keeping them.
 const blockOf = (block) => opened.get(`block-${block}`) || unpack(`block-${block}`);
@@ -46,7 +46,7 @@ async function readIndex() {
       words: two ? task[9] : "",
       searched: `${id}\n${query}`.toLowerCase(),
     };
-    made.cell = two && index.cells.length ? index.cells[task[task.length - 1]] : null; // of two runs, a task is of a cell
+    made.cell = two && index.cells.length ? index.cells[task[task.length - 1]] : null; // for two runs, each task belongs to a cell
     made.key = [made.env, made.suite, made.id, ...(made.cell ? [made.cell.label] : [])].join("/");
     made.sums = runs.map(summed);
     if (!two) made.cellSums = index.cells.map((_, cell) => summed(runs[0].filter((attempt) => attempt.cell === cell)));
@@ -55,18 +55,18 @@ async function readIndex() {
   return index;
 }
 
-// What a test of the user's own says of a try, where that is not what its outcome says.
+// The verdict of a user's own test on a try, if it differs from the try's outcome.
 function verdictOf(attempt) {
   if (typeof attempt.passed !== "boolean" || attempt.passed === (attempt.outcome === "solved")) return "";
   return attempt.passed ? ", test passed" : ", test failed";
 }
 
-// What a task's tries came to in one run; ungraded ones do not count, unless there is nothing else.
+// The result of a task's tries in one run; ungraded tries do not count, unless there are no others.
 function summed(tries) {
   if (!tries.length) return null;
   const graded = tries.filter((each) => !["task-error", "infrastructure-error", "stopped"].includes(each.outcome));
   const counted = graded.length ? graded : tries;
-  // A test of the user's own decides by its verdict.
+  // The verdict of a user's own test decides.
   const solved = graded.filter((each) => each.passed ?? each.outcome === "solved").length;
   const mean = (name) => counted.reduce((sum, each) => sum + (each[name] || 0), 0) / counted.length;
   const outcomes = new Set(tries.map((each) => each.outcome));

@@ -1,4 +1,4 @@
-// Starts the page: the theme, the table, what the address says, the keys.
+// Starts the page: the theme, the table, the choices in the address, the keys.
 
 function showTrouble(trouble) {
   at("trouble").textContent = trouble;
@@ -18,7 +18,7 @@ function startTheme() {
   try {
     theme = localStorage.getItem("pytest-intercode-theme") || "";
   } catch {
-    // Pages from files may not be allowed to remember.
+    // Pages from files may not be allowed to use the storage.
   }
   if (!(theme in THEMES)) theme = "";
   button.addEventListener("click", () => {
@@ -40,7 +40,7 @@ function follow() {
   readAddress();
   if (filters() !== before) {
     filter();
-    if (!chosen.open) at("tasks").scrollIntoView(); // a link to a filter is one to what it shows
+    if (!chosen.open) at("tasks").scrollIntoView(); // a link to a filter leads to the filtered tasks
   }
   showTrouble("");
   showTask();
@@ -66,7 +66,7 @@ async function start() {
     return;
   }
   const index = await readIndex();
-  await new Promise((resolve) => setTimeout(resolve)); // a task of the browser's own for each part
+  await new Promise((resolve) => setTimeout(resolve)); // so that the browser can work between the parts
   readAddress();
   startTable(index);
   startTrajectory();
@@ -75,7 +75,7 @@ async function start() {
   document.addEventListener("keydown", keyAnywhere);
   window.addEventListener("hashchange", follow);
   document.querySelector(".skip").addEventListener("click", (event) => {
-    event.preventDefault(); // what is behind # is the reader's choice
+    event.preventDefault(); // the part after # is reserved for the reader's choices
     at("scroller").focus();
   });
   document.documentElement.dataset.ready = "true";

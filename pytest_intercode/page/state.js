@@ -1,7 +1,7 @@
-// What the reader chose, kept in the address behind #, so that a view can be linked and gone back to.
+// The reader's choices, kept in the address after #, so that a view can be linked and returned to.
 
 const CHOICES = ["agent", "treatment", "env", "suite", "hardness", "tag"];
-const MANY = ["outcome", "change"]; // of these, several may be chosen
+const MANY = ["outcome", "change"]; // several values of these may be chosen
 const chosen = { q: "", agent: "", treatment: "", env: "", suite: "", hardness: "", tag: "", outcome: [], change: [], sort: "", open: "", try: "", cell: "" };
 
 function readAddress() {
@@ -20,12 +20,12 @@ function address() {
   return `#${given}`;
 }
 
-// What the table shows, as a text to compare.
+// The choices that determine the table, as a text to compare.
 const filters = () => JSON.stringify({ ...chosen, open: "", try: "", cell: "" });
 
 let waiting = 0;
 
-// Filters change the present entry of the history; opening a trajectory makes one of its own.
+// Filters change the current entry of the history; opening a trajectory adds a new entry.
 function writeAddress(own) {
   clearTimeout(waiting);
   const write = () => {

@@ -1,8 +1,8 @@
-// The table of tasks: filtered, sorted, and only as many rows in the document as are in sight.
+// The table of tasks: filtered, sorted, and with only the visible rows in the document.
 
 const NARROW = matchMedia("(max-width: 760px)");
 const rowHeight = () => (NARROW.matches ? 60 : 36); // pixels, as the style sheet has it
-const AROUND = 12; // rows beyond what is in sight
+const AROUND = 12; // further rows on each side of the visible ones
 
 const tasks = {
   index: null,
@@ -17,13 +17,13 @@ const tasks = {
 const WORDS = new Intl.Collator("en", { numeric: true }); // five times as fast as localeCompare
 const compare = (a, b) => (typeof a === "string" ? WORDS.compare(a, b) : a - b);
 
-// The suites, unless each env has but one: then they say no more than the envs do.
+// The suites; none if each env has only one, as they then add nothing to the envs.
 const ownSuites = (index) => (index.suites.length > index.envs.length ? index.suites : []);
 
-// Whether a cell, an agent and a treatment, is of those that are chosen.
+// Whether a cell, which is an agent and a treatment, is among the chosen ones.
 const isChosen = (cell) => (!chosen.agent || cell.agent === chosen.agent) && (!chosen.treatment || cell.treatment === chosen.treatment);
 
-// Of one run with several cells: what its tasks came to in those that are chosen.
+// For one run with several cells: the results of its tasks in the chosen cells.
 function sumChosenCells(index) {
   for (const task of index.tasks) {
     const [tries] = task.runs;
@@ -37,7 +37,7 @@ function columnsOf(index) {
   const of = (run, name, digits) => (task) => (task.sums[run] ? number(task.sums[run][name], digits) : "-");
   const by = (run, name) => (task) => (task.sums[run] ? task.sums[run][name] : -2);
   const outcome = (run) => (task) => (task.sums[run] ? badge(task.sums[run].outcome, task.sums[run].text) : "-");
-  // Why the task is not solved; of two runs, in the newer one.
+  // Why the task is not solved; with two runs, in the newer one.
   const last = index.runs.length - 1;
   const why = {
     name: "reason", title: "reason",
@@ -91,7 +91,7 @@ function columnsOf(index) {
   return columns.filter((column) => !column.several || column.several.length > 1);
 }
 
-// The agent and the treatment of a task of two runs, where there are several.
+// The agent and the treatment of a task in two runs, if there are several.
 function cellNameColumns(index) {
   return ["agent", "treatment"].map((name) => ({
     name, title: name, by: (task) => task.cell[name], cell: (task) => shown(task.cell[name]), several: cellNames(index, name),
@@ -167,12 +167,12 @@ function filter() {
     makeHead();
   }
   searchTrajectories();
-  at("scroller").scrollTop = 0; // before rows are made: after that, it would have them laid out at once
-  tasks.active = -1; // so that it is the first
+  at("scroller").scrollTop = 0; // before rows are made: afterwards it would force their layout
+  tasks.active = -1; // so that the first row becomes the active one
   showMatching();
 }
 
-// Show the tasks that are chosen, where the table is.
+// Show the tasks that match the choices, without moving the table.
 function showMatching() {
   const words = wordsOf(chosen.q);
   const candidates = tasks.index.tasks.filter(
@@ -197,7 +197,7 @@ function showMatching() {
 
 const search = { query: "", matches: new Set(), running: false };
 const SHORTEST = 2; // characters of a query that trajectories are searched for
-const PAUSE = 250; // milliseconds, in which more may be typed, and between two looks of the table
+const PAUSE = 250; // milliseconds to wait for further typing, and between two updates of the table
 
 const wordsOf = (query) => query.toLowerCase().split(/\s+/).filter(Boolean);
 
@@ -234,7 +234,7 @@ async function searchTrajectories() {
   showMatching();
 }
 
-// What of an episode is searched: what the agent did, saw, thought, said, was told and printed, and why it failed.
+// The text of an episode that is searched: what the agent did, saw, thought, said, was told and printed, and why it failed.
 function textOf(episode) {
   const texts = [episode.reason, episode.detail, episode.log, episode.test_output];
   const talk = [...(episode.said || [])];
@@ -269,7 +269,7 @@ function showFilters() {
   for (const select of at("selects").querySelectorAll("select")) select.value = chosen[select.dataset.choice];
   const all = tasks.index.tasks.length;
   const count = tasks.visible.length;
-  const noun = tasks.index.tasks.some((task) => task.cell) ? "row" : "task"; // of two runs with several cells, a task in a cell
+  const noun = tasks.index.tasks.some((task) => task.cell) ? "row" : "task"; // with two runs of several cells, a row is a task in a cell
   const counted = count === all ? several(all, noun) : `${count.toLocaleString("en")} of ${several(all, noun)}`;
   at("count").textContent = search.running ? `${counted}, searching trajectories` : counted;
   for (const head of at("head").firstElementChild.children) {
@@ -299,7 +299,7 @@ function makeHead() {
 const shownColumns = () => [...at("head").firstElementChild.children].filter((each) => each.offsetWidth).length;
 
 function space(rows) {
-  const cell = make("td"); // of one column: with those that are not shown, the table would be wider
+  const cell = make("td"); // spans one column: with hidden columns, the table would be wider
   cell.style.height = `${rows * rowHeight()}px`;
   return make("tr.space", { role: "presentation", "aria-hidden": "true" }, cell);
 }
@@ -310,7 +310,7 @@ function showRows(force) {
   const height = rowHeight();
   const first = Math.floor(scroller.scrollTop / height);
   const last = Math.min(count, first + Math.ceil(scroller.clientHeight / height) + 1);
-  if (!force && tasks.from <= first && last <= tasks.to) return; // what is in sight is there
+  if (!force && tasks.from <= first && last <= tasks.to) return; // the visible rows exist already
   const from = Math.max(0, first - AROUND);
   const to = Math.min(count, last + AROUND);
   tasks.from = from;

@@ -17,8 +17,8 @@ function make(what, attributes, ...children) {
   return element;
 }
 
-// What does not show as itself: control characters and ANSI's sequences of them, marks that turn
-// the direction of writing, blanks that are not spaces, halves of pairs.
+// Characters that are not visible: control characters and ANSI sequences, marks that change the
+// direction of writing, blanks that are not spaces, halves of surrogate pairs.
 const HIDDEN = /\x1b\[[0-9;?]*[ -\/]*[@-~]|(?![\n\t ])[\p{C}\p{Z}]/gu;
 
 const escaped = (text) =>
@@ -28,7 +28,7 @@ const escaped = (text) =>
     return code < 0x10000 ? "\\u" + code.toString(16).padStart(4, "0") : "\\U" + code.toString(16).padStart(8, "0");
   });
 
-// A text as nodes: what would not show is an escape with a style of its own.
+// A text as nodes: invisible characters become escapes with their own style.
 function shown(text) {
   const nodes = document.createDocumentFragment();
   let from = 0;
@@ -47,7 +47,7 @@ const plain = (text) => text.replace(HIDDEN, escaped);
 const MOST_LINES = 40;
 const MOST_CHARACTERS = 6000;
 
-// A text in a box; a long one is cut until it is asked for.
+// A text in a box; a long one is cut until the reader asks for it.
 function box(kind, text, mostLines = MOST_LINES) {
   const pre = make(kind);
   const lines = text.split("\n");

@@ -208,7 +208,7 @@ def _phases(record: EpisodeRecord) -> list[list[Any]]:
 
 
 def _exchanges(exchanges: Sequence[Exchange]) -> list[list[Any]]:
-    """Return what the agent and the user said, and whether that ended the episode."""
+    """Return what the agent and the user said, and whether that ended the conversation."""
     return [[exchange.message, exchange.reply, exchange.is_last] for exchange in exchanges]
 
 

@@ -1,4 +1,4 @@
-// A trajectory turn by turn; of two runs, the two next to each other.
+// A trajectory turn by turn; with two runs, the two next to each other.
 
 const view = { task: null, showing: 0, closing: false };
 
@@ -17,10 +17,10 @@ function closeTask() {
   showTask();
 }
 
-// Show what the address says.
+// Show the task in the address.
 async function showTask() {
   const dialog = at("trajectory");
-  // A link of a comment names task and cell, whether the page is of one run or of two.
+  // A link in a comment names task and cell, whether the page shows one run or two.
   const keys = [chosen.open, `${chosen.open}/${chosen.cell}`];
   const task = chosen.open ? tasks.index.tasks.find((each) => keys.includes(each.key)) : null;
   const showing = ++view.showing;
@@ -28,7 +28,7 @@ async function showTask() {
   if (!task) {
     if (chosen.open) showTrouble(`This page has no task ${plain(chosen.open)}.`);
     if (dialog.open) {
-      view.closing = true; // until the event that this makes, which comes later
+      view.closing = true; // until the event that close() causes, which comes later
       dialog.close();
       at("scroller").focus({ preventScroll: true });
     }
@@ -48,7 +48,7 @@ async function showTask() {
   at("trajectory-title").focus({ preventScroll: true });
 }
 
-// Of one run with several cells, the number of the one whose tries are shown: the one that was chosen, or the first.
+// For one run with several cells, the number of the cell whose tries are shown: the chosen one, or the first.
 function cellShown(task) {
   if (!task.cellSums || !task.cellSums.length) return undefined;
   const { cells } = tasks.index;
@@ -126,7 +126,7 @@ function bodyOf(task, episodes) {
   return body;
 }
 
-// The first turn whose actions differ, counted from 0; -1 where all are the same.
+// The first turn whose actions differ, counted from 0; -1 if all are the same.
 function whereParted(left, right) {
   const most = Math.max(left.length, right.length);
   for (let n = 0; n < most; n++) {
@@ -204,9 +204,9 @@ function turnOf(turn, n) {
   );
 }
 
-// -- the result: what is left, next to gold's; what differs comes first
+// -- the result: the end state next to gold's, with differing sections first
 
-const TEST_LINES = 62; // with those that say what is left out, and which tests are ours
+const TEST_LINES = 62; // including the lines that say what is left out, and which tests are ours
 const MARKS = { "-": "gone", "+": "came", "!": "gone" };
 
 function resultOf(episode) {
@@ -223,7 +223,7 @@ function resultOf(episode) {
   return result;
 }
 
-// What else was left, and where it ran.
+// Further output and traces of the episode, and where it ran.
 function endOf(episode) {
   const end = make("div.state", { role: "group", "aria-label": "End" });
   if (episode.log) end.append(folded("what the agent printed outside of turns", episode.log));
@@ -254,7 +254,7 @@ function sectionOf(section) {
   return nodes;
 }
 
-// What shows lines, with the first of them; a button shows the others.
+// The element for the first lines, and a button that shows the others.
 function cut(lines, show) {
   if (lines.length <= MOST_LINES) return [show(lines)];
   const first = show(lines.slice(0, MOST_LINES));
@@ -291,9 +291,9 @@ function startTrajectory() {
   dialog.addEventListener("close", () => {
     const ours = view.closing;
     view.closing = false;
-    if (!ours && chosen.open) closeTask(); // by the browser, as by a gesture
+    if (!ours && chosen.open) closeTask(); // closed by the browser, for example by a gesture
   });
   dialog.addEventListener("click", (event) => {
-    if (event.target === dialog) closeTask(); // outside of it
+    if (event.target === dialog) closeTask(); // a click outside of the dialog's content
   });
 }

@@ -83,7 +83,7 @@ def handle_of(item: pytest.Item, task: Task) -> Handle:
 
 
 def new_handle(item: pytest.Item, task: Task, equip: Equip | None = None) -> Handle:
-    """Return the handle of a rollout of its own, in the turn of an item.
+    """Return the handle of a new rollout, in the turn of an item.
 
     Args:
         item: the item.

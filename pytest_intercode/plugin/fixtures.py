@@ -60,8 +60,8 @@ class PendingEpisode:
 
     ``run()`` runs it and returns its record; ``reward``, ``outcome`` and ``turns`` also run it and
     return the record's values. It runs only once. If the agent ended in an error, ``reward`` and
-    ``turns`` fail the test, as an agent that crashed says nothing by what it did not do.
-    ``outcome`` and ``run()`` do not.
+    ``turns`` fail the test: what an agent did not do proves nothing if it crashed. ``outcome`` and
+    ``run()`` do not fail the test.
     """
 
     def __init__(

@@ -195,7 +195,7 @@ def _can_travel(item: pytest.Item, task: Task) -> bool:
 
 
 def _unconditional(item: pytest.Item) -> bool:
-    """Whether no mark of an item decides only in its turn whether or how it runs."""
+    """Whether an item has no mark that takes effect only in its turn, such as ``skipif``."""
     if any(item.get_closest_marker(name) for name in _OWN_TURN):
         return False
     return all(mark.kwargs.get("run", True) for mark in item.iter_markers("xfail"))

@@ -164,7 +164,7 @@ class Project:
         item = self._item
 
         def equip(environment: Environment) -> None:
-            if isinstance(environment, ProjectEnvironment):  # a hook of the user's may make it
+            if isinstance(environment, ProjectEnvironment):  # a user's hook may make another
                 environment.equip(shims, answers)
                 answers.run = RunSoFar(environment, answers)
 

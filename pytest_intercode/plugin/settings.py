@@ -96,7 +96,7 @@ class Settings(Options):
 
     @cached_property
     def durations(self) -> Durations | None:
-        """How long tasks take, by an earlier run, or None."""
+        """How long tasks took in an earlier run, or None."""
         path = self.durations_path
         if path is None:
             return None

@@ -139,7 +139,7 @@ class Startup:
             lines += [one_line(f"intercode: {place}") for place in _describe_places(run)]
         if not is_distributed(run.config):
             return lines
-        # The controller knows no other tasks, as it collects nothing.
+        # The controller collects nothing, so it does not know any other tasks.
         tasks = [task for suite in run.tasks.bundled().values() for task in suite]
         lines += [*self._describe_hosts(tasks), *self._describe_users(tasks)]
         if self._suites_in_order():

@@ -164,6 +164,7 @@ class Commands(Sequence[Command]):
 
         Raises:
             TypeError: neither words nor a regular expression are given, or both; words are a list.
+            ValueError: the regular expression is not one.
         """
         _check_texts("ran", words)
         if bool(words.strip()) == (re is not None):

@@ -1,4 +1,4 @@
-"""Estimates what episodes will use up from what they used up before. Pure: records in."""
+"""Estimates what episodes will use up, from what they used up before. Pure."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Merged(NamedTuple):
         records: the records.
         tries: the records that count.
         record_counts: how many records came from each file.
-        duplicates: how many further records of each file are identical in another one.
+        duplicates: how many further records of each file are identical in a later one.
         superseded: how many records are superseded by another file's.
     """
 
