@@ -44,7 +44,7 @@ def _problem(folder: SuitePath) -> Row:
     solutions = _read_json(folder / "solutions.json") or [""]
     metadata = _read_json(folder / "metadata.json") or {}
     if not isinstance(solutions, list) or not isinstance(metadata, dict):
-        raise SuiteError(f"{folder}: solutions.json holds a list, and metadata.json an object")
+        raise SuiteError(f"{folder}: solutions.json must be a list, and metadata.json an object")
     row = {
         "query": f"{question}\n\n{starter.rstrip()}" if starter.strip() else question,
         "gold": str(solutions[0]),
@@ -75,7 +75,7 @@ def _tests(place: str, source: Any, code: str) -> Row:
         raise SuiteError(f"{place}: input_output: an object with inputs and outputs is needed")
     inputs, outputs, name = source["inputs"], source["outputs"], source.get("fn_name")
     if not (isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs)):
-        raise SuiteError(f"{place}: input_output: inputs and outputs are lists of equal length")
+        raise SuiteError(f"{place}: input_output: inputs and outputs must be lists of equal length")
     if not inputs:
         return {"skip": "it has no tests"}
     if not name:

@@ -113,8 +113,8 @@ def bundled_tasks(env: str, option: str) -> tuple[Task, ...]:
         if is_environment(env):
             dataset = f"the dataset {env}, or " if env in dataset_names() else ""
             raise ConfigurationError(
-                f"{option}: the environment {env} brings no suite of its own; name one: {dataset}"
-                f"a .yaml with env: {env}"
+                f"{option}: the environment {env} has no suite of its own; give {dataset}a .yaml "
+                f"with env: {env}"
             )
         names = [name for name in environment_names() if suite_file(name).is_file()]
         raise ConfigurationError(
@@ -153,7 +153,7 @@ def file_tasks(path: Path, env: str | None, permissions: Permissions = NOTHING) 
     else:
         tasks = suite_format.load(path, env, permissions)
     if not tasks:
-        raise SuiteError(f"{path}: there are no tasks in it")
+        raise SuiteError(f"{path}: contains no tasks")
     return tasks
 
 
@@ -206,12 +206,12 @@ def dataset_tasks(
     if whole is None:
         names = dataset_names()
         raise ConfigurationError(
-            f"{option}: known are {', '.join(names)}, or the path of a suite (.yaml), of rows "
-            "(.json, .jsonl, .csv, .tsv) or of a folder of task folders."
-            f"{suggestion(name, names)}"
+            f"{option}: there is no such dataset.{suggestion(name, names)} Allowed: "
+            f"{', '.join(names)}, or the path of a suite (.yaml), of rows (.json, .jsonl, .csv, "
+            ".tsv) or of a folder of task folders"
         )
     if data is None:
-        raise ConfigurationError(f"{option}: its data are not here. {_remedy(whole, None)}")
+        raise ConfigurationError(f"{option}: its data are missing. {_remedy(whole, None)}")
     if not data.path.is_dir():
         raise MissingFile(
             f"{data.source}={data.path}: there is no such folder. {_remedy(whole, data.path)}"
@@ -254,7 +254,7 @@ def describe_data(data: DataFolder | None) -> Iterator[Fact]:
         yield Fact("datasets", f"{', '.join(whole)} are in {folder}")
     if missing:
         parts = [
-            f"{present} of {total} files of {name} are there"
+            f"{present} of {total} files of {name} are present"
             for name, (present, total) in counts.items()
             if 0 < present < total
         ]
@@ -352,8 +352,8 @@ def with_allowed_hosts(task: Task, hosts: Iterable[str]) -> Task:
         all_hosts = tuple(dict.fromkeys((*limits.hosts, *hosts)))
         if len(all_hosts) > MAX_HOSTS:
             raise ConfigurationError(
-                f"{task.source}: task {task.id!r}: a sandbox may reach {MAX_HOSTS} hosts, and "
-                f"with those of --intercode-allow-host these are {len(all_hosts)}"
+                f"{task.source}: task {task.id!r}: a sandbox may reach at most "
+                f"{MAX_HOSTS} hosts, found {len(all_hosts)} with those of --intercode-allow-host"
             )
         return replace(limits, hosts=all_hosts)
 

@@ -30,19 +30,17 @@ class UserModel(FileForm):
         if self.replies is not None:
             if names:
                 raise ValueError(
-                    f"{', '.join(sorted(names))}: for a model that plays the user, and replies are "
-                    "given as they are; it is one or the other"
+                    f"{', '.join(sorted(names))}: only for a model that plays the user, not for "
+                    "replies, which are given as they are"
                 )
             if not all(reply.strip() for reply in self.replies):
-                raise ValueError("replies: a reply is a text that is not empty")
+                raise ValueError("replies: a reply must not be empty")
         elif self.instructions.strip() and (self.persona or self.goal):
-            raise ValueError(
-                "instructions are all that the model is told; leave persona and goal out"
-            )
+            raise ValueError("the model is told nothing but instructions; remove persona and goal")
         elif not (self.persona.strip() or self.goal.strip() or self.instructions.strip()):
-            raise ValueError("either replies, or persona and goal for a model that plays the user")
+            raise ValueError("give replies, or persona and goal for a model that plays the user")
         if not all(word.strip() for word in self.stop or ()):
-            raise ValueError("stop: a word that ends the conversation is not empty")
+            raise ValueError("stop: a word that ends the conversation must not be empty")
         return self
 
     def build(self, folder: SuitePath) -> Conversation:

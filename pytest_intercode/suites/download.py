@@ -49,7 +49,7 @@ def workplace(folder: Path) -> Iterator[Path]:
             at_end.callback(os.close, holder)
             if not try_lock(holder):
                 raise FetchError(
-                    f"{folder}: another fetch is at work there; wait for it, or give another --to"
+                    f"{folder}: another fetch is writing to it; wait for that, or give another --to"
                 )
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()
@@ -116,8 +116,8 @@ def _get(url: str, path: Path, max_size: int, report_progress: Callable[[int], o
             remaining -= len(chunk)
             if remaining < 0:
                 raise FetchError(
-                    f"{url}: this is not the file that is known (it has more than {max_size:,} "
-                    "bytes); nothing of it was kept"
+                    f"{url}: this is not the expected file (it has more than {max_size:,} bytes); "
+                    "nothing of it was kept"
                 )
             output.write(chunk)
             report_progress(len(chunk))
@@ -146,7 +146,7 @@ def _retrieve(file: RemoteFile, url: str, folder: Path, get: Callable[..., None]
                 return path
             path.unlink()
             raise FetchError(
-                f"{url}: this is not the file that is known (its hash is not {file.digest}); "
+                f"{url}: this is not the expected file (its hash is not {file.digest}); "
                 "nothing of it was kept"
             )
         if wait is not None:

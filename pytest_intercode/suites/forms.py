@@ -92,11 +92,11 @@ class FileModel(FileForm):
     def _octal(cls, value: object) -> object:
         if isinstance(value, str):
             if not re.fullmatch(r"0?[0-7]{3,4}", value):
-                raise ValueError("a mode is octal digits in quotes, like '0755'")
+                raise ValueError("a mode must be octal digits in quotes, like '0755'")
             return int(value, 8)
         if value is not None:
             raise ValueError(
-                "a mode is written in quotes, like '0755', or YAML reads it as decimal"
+                "write a mode in quotes, like '0755'; otherwise YAML reads it as decimal"
             )
         return value
 
@@ -114,7 +114,7 @@ class FileModel(FileForm):
         kinds = ("text", "base64", "link", "path")
         used_kinds = [name for name in kinds if getattr(self, name) is not None]
         if len(used_kinds) > 1:
-            raise ValueError(f"only one of {', '.join(kinds)}, not {' and '.join(used_kinds)}")
+            raise ValueError(f"give only one of {', '.join(kinds)}, not {' and '.join(used_kinds)}")
         return self
 
     def build(self, folder: SuitePath) -> FileSpec:
@@ -130,7 +130,7 @@ def _file(path: str, content: str | FileModel) -> FileSpec | FileModel:
     model = FileModel(text=content) if isinstance(content, str) else content
     if path.endswith("/"):
         if isinstance(content, str) or model.text or model.base64 or model.link or model.path:
-            raise ValueError(f"{path!r} ends with /, so it is a directory and holds no text")
+            raise ValueError(f"{path!r} ends with /, so it is a directory and cannot hold text")
         if model.text is None and model.base64 is None and model.link is None:
             return FileSpec("directory", mode=model.mode)
     if model.path is not None:

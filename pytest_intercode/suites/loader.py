@@ -160,7 +160,7 @@ def _tasks(
     for source in present:
         tasks.extend(_read_source(source, blank, model.defaults, model.overrides, folder))
     if not tasks:
-        raise SuiteError(f"{folder / present[0].path}: holds no rows")
+        raise SuiteError(f"{folder / present[0].path}: contains no rows")
     unused = sorted(set(model.overrides) - {task.id for task in tasks})
     if unused:
         line, _ = locate(node, ("overrides", unused[0]))
@@ -214,7 +214,7 @@ def _tasks_of_rows(path: SuitePath, env: str, folder: SuitePath) -> list[Task]:
         source = rows.model_copy(update={"path": path.name, "dataset": name})
     tasks = _read_source(source, blank, defaults, {}, folder)
     if not tasks:
-        raise SuiteError(f"{path}: holds no rows")
+        raise SuiteError(f"{path}: contains no rows")
     return tasks
 
 
@@ -267,8 +267,8 @@ def _read_source(
             # These may be another environment's tests, without which grading would be wrong.
             if row[name] is not None:
                 raise SuiteError(
-                    f"{place}: {name}: {refusals[name]}; where the column is something else, say "
-                    f"ignore: [{name}]"
+                    f"{place}: {name}: {refusals[name]}; if the column means something else, "
+                    f"add ignore: [{name}]"
                 )
         own_places = {"dataset": dataset, "index": index}
         places = {**own_places, **row, **own_places}  # ours override, and come first in messages
@@ -358,7 +358,7 @@ def _fill_pattern(pattern: str, places: Mapping[str, Any], place: str, kind: str
     except KeyError as error:
         name = str(error.args[0])
         raise SuiteError(
-            f"{place}: {kind} {pattern!r} names a field that is not there: {name!r}."
+            f"{place}: {kind} {pattern!r} names a field that does not exist: {name!r}."
             f"{suggestion(name, places)} Allowed: {', '.join(places)}"
         ) from None
     except (AttributeError, IndexError, TypeError, ValueError) as error:
@@ -375,8 +375,8 @@ def _check_tasks(tasks: list[Task], permissions: Permissions) -> Iterator[Task]:
     for task in tasks:
         if task.id in tasks_by_id:
             raise SuiteError(
-                f"{task.source}: the id {task.id!r} is used twice; ids are unique in a suite, and "
-                f"{tasks_by_id[task.id].source} has it already"
+                f"{task.source}: the id {task.id!r} is used twice; ids must be unique in a suite, "
+                f"and {tasks_by_id[task.id].source} has it already"
             )
         tasks_by_id[task.id] = task
     for task in tasks:

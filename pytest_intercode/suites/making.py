@@ -96,7 +96,7 @@ def make(
         for name, value in (("suite", suite), ("dataset", dataset), ("data", data))
     )
     if suite is not None and dataset is not None:
-        raise ConfigurationError(f"make({env!r}): either suite or dataset, not both")
+        raise ConfigurationError(f"make({env!r}): give either suite or dataset, not both")
     permissions = checks.permissions(network, allow_path, pass_env)
     environment = cls(
         checks.provider(provider) or shared_provider(),
@@ -147,7 +147,7 @@ def _tasks(
         return bundled_tasks(env, f"make({env!r})")
     own_tasks = [task for task in tasks if task.env == env]
     if not own_tasks:
-        raise ConfigurationError(f"{request}: its tasks are of the environment {tasks[0].env}")
+        raise ConfigurationError(f"{request}: its tasks are for the environment {tasks[0].env}")
     return own_tasks
 
 
@@ -172,9 +172,10 @@ def tasks_called(
     if not is_path and dataset_of(name) is None:
         candidates = [*bundled, *dataset_names()]
         raise ConfigurationError(
-            f"{request}: known are the suites {', '.join(bundled)}, the datasets "
+            f"{request}: there is no such suite or dataset.{suggestion(name, candidates)} "
+            f"Allowed: the suites {', '.join(bundled)}, the datasets "
             f"{', '.join(dataset_names())}, or the path of a suite (.yaml) or of a folder of task "
-            f"folders.{suggestion(name, candidates)}"
+            "folders"
         )
     folder = data_folder(data, "data")
     return named_tasks(name, folder, request, folder=Path(), env=None, permissions=permissions)

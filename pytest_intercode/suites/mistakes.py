@@ -44,8 +44,8 @@ def first_error(
 ) -> str:
     """Return the message for a suite file that does not fit its environment's schema."""
     if not isinstance(raw, dict):
-        content = "and this file is empty" if raw is None else f"not {raw!r:.60}"
-        return f"{path}: a suite is a mapping with env and tasks (or rows), {content}"
+        content = "but this file is empty" if raw is None else f"not {raw!r:.60}"
+        return f"{path}: a suite must be a mapping with env and tasks (or rows), {content}"
     details = _most_specific(error)
     line, name = locate(node, details["loc"])
     return f"{path}:{line}: {name}{_describe_error(details, model, raw.get('env'))}"
@@ -167,7 +167,7 @@ def foreign_fields(env: Any, kinds: Iterable[EnvironmentKind] | None = None) -> 
         if kind.has_verification:
             texts["verification"] = None
         if kind.has_shell:
-            texts["services"] = "is for tasks with a shell, and not for the env {env}"
+            texts["services"] = "is for tasks with a shell, not for the env {env}"
         for name, refusal in texts.items():
             text = str(refusal) if refusal else f"is for the env {kind.name}, not {{env}}"
             # Not str.format(), because third-party texts may contain other braces.

@@ -169,7 +169,7 @@ def _normaliser(rule: str | PatternModel) -> Normaliser:
 def _rules(names: object) -> object:
     """Replace ``all`` by the names of all rules."""
     if isinstance(names, str) and names != "all":
-        raise ValueError("either all, or a list of rules")
+        raise ValueError("'all' or a list of rules is needed")
     return FORMAT_NAMES if names == "all" else names
 
 
@@ -347,7 +347,7 @@ class TaskModel(LayerModel):
     def _pastable(cls, value: str) -> str:
         if not _ID.fullmatch(value):
             raise ValueError(
-                "an id is letters, digits, '.', '_' and '-', and starts with one of the first two"
+                "an id has letters, digits, '.', '_' and '-', and starts with a letter or a digit"
             )
         return value
 
@@ -394,7 +394,9 @@ class RowSource(SuiteForm):
     @model_validator(mode="after")
     def _has_manifest(self) -> RowSource:
         if (self.format == "swebench") != (self.swebench is not None):
-            raise ValueError("format: swebench and swebench: (what the columns are) go together")
+            raise ValueError(
+                "format: swebench and swebench: (what the columns are) need each other"
+            )
         return self
 
 

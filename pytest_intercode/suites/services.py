@@ -44,7 +44,7 @@ ServiceName = Annotated[StrictStr, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$")
 
 def _mount_path(path: str) -> str:
     if not can_mount_at(path):
-        raise ValueError("not / is needed, nor a path in /proc, /sys or /dev, nor one with ':'")
+        raise ValueError("/, paths in /proc, /sys or /dev, and those with ':' are not allowed")
     return path
 
 
@@ -119,7 +119,7 @@ class ServiceModel(FileForm):
         if not self.image and self.dockerfile is None:
             raise ValueError("image or dockerfile is needed")
         if self.limits.network is not None or self.limits.output is not None:
-            raise ValueError("limits: of services, network and output are those of the task")
+            raise ValueError("limits: a service has the network and output limits of its task")
         if relative_paths := [path for path in self.files if not path.startswith("/")]:
             raise ValueError(f"files: an absolute path is needed, found {relative_paths[0]!r}")
         return self
@@ -189,7 +189,7 @@ def sorted_services(task: Task) -> Task:
     """
     place = f"{task.source}: task {task.id!r}: services"
     if any(machine.name == _MAIN for machine in task.services.machines):
-        raise SuiteError(f"{place}: {_MAIN} is the agent's own machine; name this one otherwise")
+        raise SuiteError(f"{place}: {_MAIN} is the agent's own machine; choose another name")
     try:
         machines = in_order(task.services.machines)
     except ValueError as error:

@@ -214,7 +214,7 @@ DATASETS = {
 """The datasets that can be fetched, by their names for ``--intercode-dataset``."""
 
 ELSEWHERE = {
-    "apps": "InterCode's repository holds no rows of APPS, only a program that converts them "
+    "apps": "InterCode's repository contains no rows of APPS, only a program that converts them "
     "(data/python/apps/transform.py)",
     **dict.fromkeys(
         (

@@ -49,7 +49,7 @@ class _Loader(_Base):  # type: ignore[misc]
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in keys:
-                    raise _mistake(f"the key {key.value!r:.80} is there twice", key.start_mark)
+                    raise _mistake(f"the key {key.value!r:.80} is used twice", key.start_mark)
                 keys.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -162,7 +162,7 @@ def _check_limits(text: str) -> None:
                 sizes[anchor] = total - start
         elif isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in open_nodes):
-                raise _mistake(f"the alias *{event.anchor:.80} holds itself", event.start_mark)
+                raise _mistake(f"the alias *{event.anchor:.80} contains itself", event.start_mark)
             total += sizes.get(str(event.anchor), 1)
         elif isinstance(event, yaml.NodeEvent):
             if isinstance(event, yaml.CollectionStartEvent):

@@ -126,7 +126,7 @@ def test_what_a_format_returns_is_checked(project: Path, load: str, message: str
     ("content", "message"),
     [
         ("Print one.\n", "load('my.tasks'): ValueError: not enough values to unpack"),
-        ("", "my.tasks: there are no tasks in it"),
+        ("", "my.tasks: contains no tasks"),
     ],
 )
 def test_what_a_format_does_not_load_is_one_line(project: Path, content: str, message: str) -> None:

@@ -120,20 +120,20 @@ def read_compose(
     if not isinstance(services, dict) or not all(isinstance(s, dict) for s in services.values()):
         raise SuiteError(f"{path}: services: a mapping of services is needed")
     if not all(isinstance(raw.get(key) or {}, dict) for key in ("volumes", "networks")):
-        raise SuiteError(f"{path}: volumes and networks are mappings")
+        raise SuiteError(f"{path}: volumes and networks must be mappings")
     reader = ComposeReader(path, raw, logs, secrets, variables)
     try:
         services = expand(services, reader.variables)
     except RequiredVariable as error:
         remedy = path.permissions.remedy("pass-env", error.name)
-        raise MissingVariable(f"{path}: {error}; {remedy} passes that of this machine on") from None
+        raise MissingVariable(f"{path}: {error}; {remedy} passes on this machine's") from None
     except ValueError as error:
         raise SuiteError(f"{path}: services: {error}") from None
     if not merged and name not in services:
         matches = [n for n in services if services[n].get("container_name") == name]
         candidates = matches or list(services)
         if len(candidates) != 1:
-            raise SuiteError(f"{path}: services: there is no {name}, which the agent is in")
+            raise SuiteError(f"{path}: services: there is no {name}, in which the agent runs")
         [name] = candidates
     # A service with a profile is only started on request.
     names = [n for n in services if n != name and not services[n].get("profiles")]
@@ -146,7 +146,7 @@ def read_compose(
         agent = _agent(reader, name, services.get(name, {}))
         return replace(agent, services=_services(reader, names, services, agent.services))
     except (AttributeError, LookupError, TypeError, ValueError):  # a list where a mapping is needed
-        raise SuiteError(f"{path}: services: not services of a compose file") from None
+        raise SuiteError(f"{path}: services: these are not services of a compose file") from None
 
 
 def _agent(reader: ComposeReader, name: str, service: Mapping[str, Any]) -> AgentMachine:

@@ -140,8 +140,8 @@ class ComposeReader:
         """Refuse a service with unsupported keys, or with invalid values."""
         if not _NAME.fullmatch(name) or len(name) > _MAX_NAME:
             raise SuiteError(
-                f"{self.path}: services: {name!r:.80} is not a name: letters, digits, '_', '.' and "
-                f"'-' are allowed, {_MAX_NAME} at most"
+                f"{self.path}: services: {name!r:.80} is not a valid name: at most {_MAX_NAME} "
+                f"letters, digits, '_', '.' and '-' are allowed"
             )
         unknown = sorted(
             key for key in service.keys() - _IGNORED - _READ if not str(key).startswith("x-")

@@ -92,7 +92,7 @@ def _expand_reference(
     end = _find_end(text, start, operator.end())
     alternative = text[operator.end() : end]
     if depth >= _MAX_DEPTH:
-        raise ValueError(f"more than {_MAX_DEPTH} references in each other: {text[start:]!r:.60}")
+        raise ValueError(f"references nested more than {_MAX_DEPTH} deep: {text[start:]!r:.60}")
     is_given = value is not None and (value != "" or ":" not in operator[0])
     if operator[0][-1] == "+":
         result = _expand_text(alternative, variables, depth + 1) if is_given else ""

@@ -138,7 +138,7 @@ class PackageConfig(BaseModel):
     @classmethod
     def _has_owner(cls, value: str) -> str:
         if not _NAME.fullmatch(value) or ".." in value:
-            raise ValueError("a name is needed like owner/name, of letters, digits, '.', '_', '-'")
+            raise ValueError("a name like owner/name is needed, of letters, digits, '.', '_', '-'")
         return value
 
 
@@ -244,7 +244,7 @@ class EnvironmentConfig(BaseModel):
                 continue
             size = _size(size_text)
             if data.setdefault(new, size) != size:
-                raise ValueError(f"{old} = {size_text!r} is not what {new} = {data[new]!r} says")
+                raise ValueError(f"{old} = {size_text!r} contradicts {new} = {data[new]!r}")
         return data
 
     @model_validator(mode="after")
@@ -279,7 +279,7 @@ class VerifierConfig(_Phase):
     def _one_place(self) -> VerifierConfig:
         if self.environment_mode == "shared" and self.environment is not None:
             raise ValueError(
-                "environment_mode = 'shared' goes without [verifier.environment]; leave one out"
+                "environment_mode = 'shared' excludes [verifier.environment]; remove one of them"
             )
         return self
 
@@ -301,7 +301,7 @@ class ArtifactConfig(BaseModel):
     @classmethod
     def _stays(cls, value: str) -> str:
         if ".." in PurePosixPath(value).parts:
-            raise ValueError(f"{value!r}: '..' may not be part of it")
+            raise ValueError(f"{value!r}: '..' is not allowed in it")
         return value
 
     @field_validator("destination")
@@ -313,14 +313,14 @@ class ArtifactConfig(BaseModel):
         if path.is_absolute() or not path.parts or ".." in path.parts or "\\" in value:
             raise ValueError(f"{value!r}: a relative path without '..' and '\\' is needed")
         if value.rstrip("/") == "manifest.json":
-            raise ValueError("manifest.json is the name of Harbor's own list of artifacts")
+            raise ValueError("manifest.json is reserved for Harbor's own list of artifacts")
         return value
 
     @model_validator(mode="after")
     def _absolute_elsewhere(self) -> ArtifactConfig:
         rooted = self.source.startswith("/") or re.match(r"[A-Za-z]:[/\\]", self.source)
         if self.service not in (None, "main") and not rooted:
-            raise ValueError(f"{self.source!r}: a path in another service is absolute")
+            raise ValueError(f"{self.source!r}: a path in another service must be absolute")
         return self
 
 
@@ -367,9 +367,7 @@ def read_toml(text: str, place: str) -> dict[str, Any]:
         SuiteError: the text is not TOML, or far larger than any known file.
     """
     if len(text) > _MAX_CHARS:
-        raise SuiteError(
-            f"{place}: larger than {_MAX_CHARS // 2**20} MiB; that is not ours to read"
-        )
+        raise SuiteError(f"{place}: larger than {_MAX_CHARS // 2**20} MiB; such files are not read")
     # Before Python 3.11, pytest itself needs tomli.
     toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:

@@ -57,9 +57,8 @@ def task_folders(top: SuitePath) -> list[SuitePath]:
     folders = [folder for folder in top.iterdir() if _may_be_task(folder)]
     if not folders:
         raise MissingFile(
-            f"{top}: holds no task: a folder of tasks has folders with {harbor.CONFIG} "
-            f"(Harbor) or {terminal_bench.CONFIG} (Terminal-Bench 1) in it, and one task has "
-            "such a file itself"
+            f"{top}: contains no task: a task is a folder with {harbor.CONFIG} (Harbor) or "
+            f"{terminal_bench.CONFIG} (Terminal-Bench 1); give one, or a folder of them"
         )
     return folders
 
@@ -87,9 +86,9 @@ def _read_registry(path: SuitePath, dataset: str) -> list[Task]:
     names = [_full_name(row) for row in rows]
     fitting = [row for row in rows if dataset in ("", row["name"], _full_name(row))]
     if len(fitting) != 1:
-        problem = f"{dataset!r} is not one" if dataset else "which is not said"
+        problem = f"{dataset!r} is not one" if dataset else "name one"
         raise ConfigurationError(
-            f"{path}: {problem} of its datasets: {', '.join(names) or 'none'}; give it behind a "
+            f"{path}: {problem} of its datasets: {', '.join(names) or 'none'}; give it after a "
             f"colon, as in {path}:NAME@VERSION.{suggestion(dataset, names)}"
         )
     row = fitting[0]
@@ -105,7 +104,9 @@ def _rows(path: SuitePath) -> list[dict[str, Any]]:
     if not isinstance(rows, list) or not all(
         isinstance(row, dict) and isinstance(row.get("name"), str) for row in rows
     ):
-        raise SuiteError(f"{path}: a registry is a list of datasets, each with a name and tasks")
+        raise SuiteError(
+            f"{path}: a registry must be a list of datasets, each with a name and tasks"
+        )
     return rows
 
 
@@ -140,7 +141,7 @@ def _task_folder(path: SuitePath, suite: str, task: dict[str, Any]) -> SuitePath
     """
     task_path = task.get("path")
     if not isinstance(task_path, str) or not task_path:
-        raise SuiteError(f"{path}: {suite}: a task without a path: {task!r:.80}")
+        raise SuiteError(f"{path}: {suite}: a task has no path: {task!r:.80}")
     folder = path.parent / posixpath.expanduser(task_path)
     url = task.get("git_url")
     if not folder.is_dir() and url:

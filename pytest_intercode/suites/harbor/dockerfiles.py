@@ -111,8 +111,8 @@ def read_image(dockerfile: SuitePath, image: str) -> tuple[ImageSource, Machine]
     place = dockerfile.place()
     if place.parent != dockerfile.parent.place():
         raise SuiteError(
-            f"{dockerfile}: is a link that leads out of its folder, which is what an image is made "
-            "of: put the file in its place"
+            f"{dockerfile}: is a link that leads out of its folder, but an image is built from "
+            "that folder alone: replace the link with the file"
         )
     original = read_text(dockerfile, "the Dockerfile")
     text = rebase(original)

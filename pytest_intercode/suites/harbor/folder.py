@@ -152,7 +152,7 @@ def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
     for secret in [(folder / name).place() for name in _SECRETS]:
         if secret in (context, *context.parents) or context in secret.parents:
             raise SuiteError(
-                f"{folder}/environment: leads to {secret.name}, which no agent may have"
+                f"{folder}/environment: leads to {secret.name}, which the agent must not see"
             )
     box = _box(environment, folder / "environment", "the environment")
     agent = _user(config.agent.user, box.machine.user)

@@ -140,7 +140,7 @@ def resolve_variables(
                 reason = "is not set"
                 if match[1] not in permissions.variables:
                     remedy = permissions.remedy("pass-env", match[1])
-                    reason = f"of this machine is not passed on: {remedy} does"
+                    reason = f"of this machine is not passed on: {remedy} does so"
                 raise MissingVariable(
                     f"{place}: {name} = {value!r}: the environment variable {match[1]} {reason}"
                 )
@@ -179,7 +179,7 @@ def make_gold(
         except OSError as error:
             if error.errno == errno.EFBIG:
                 raise SuiteError(
-                    f"{path.parent}: a solution has more than {_MAX_SOLUTION_BYTES // 2**20} MiB"
+                    f"{path.parent}: a solution is larger than {_MAX_SOLUTION_BYTES // 2**20} MiB"
                 ) from None
             raise SuiteError(f"{path}: cannot be read: {error.strerror}") from None
         room -= len(data)

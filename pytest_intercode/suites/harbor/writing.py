@@ -146,8 +146,8 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
     verification = task.verification
     if not kind_of(task.env).has_shell or verification is None:
         raise SuiteError(
-            f"{task.source}: task {task.id!r}: {task.env} is graded by comparing with gold, and "
-            "Harbor grades by a script; tasks of swe are written"
+            f"{task.source}: task {task.id!r}: {task.env} is graded by comparing with gold, but "
+            "Harbor grades with a script; only tasks of swe can be written"
         )
     _check_machines(task, f"{task.source}: task {task.id!r}")
     rule = _rule(task, verification)

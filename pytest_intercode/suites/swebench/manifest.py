@@ -222,7 +222,7 @@ def fill(pattern: str, values: Mapping[str, Any]) -> str:
     """
     for _, _, form, _ in Formatter().parse(pattern):
         if form and _OTHER_FORM.search(form):
-            raise ValueError(f"a width has three digits at most, found {form!r:.40}")
+            raise ValueError(f"a width has at most three digits, found {form!r:.40}")
     return pattern.format_map(values)
 
 

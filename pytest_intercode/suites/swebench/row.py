@@ -52,7 +52,7 @@ class SwebenchRow:
             if not isinstance(value, dict) or part not in value:
                 raise SuiteError(
                     f"{self.place}: the column {name!r} is missing.{suggestion(name, self.fields)} "
-                    f"There are: {column_names(self.fields)}"
+                    f"Its columns are: {column_names(self.fields)}"
                 )
             value = value[part]
         return value
@@ -109,8 +109,8 @@ class SwebenchRow:
         except (KeyError, AttributeError, IndexError, TypeError, ValueError) as error:
             raise self.error(
                 field,
-                f"the pattern {pattern!r} does not fit: {type(error).__name__}: {error}. There "
-                f"are: {column_names(self.fields)}",
+                f"the pattern {pattern!r} does not fit: {type(error).__name__}: {error}. Its "
+                f"columns are: {column_names(self.fields)}",
             ) from None
 
     def _fill_checked(self, field: str, form: re.Pattern[str], noun: str) -> str:

@@ -61,9 +61,9 @@ def dataset_of_rows(
     if fitting:
         problem = f"these rows could be of {' or '.join(fitting)}"
     elif dataset:
-        problem = f"these rows look like those of {dataset}, which cannot be played"
+        problem = f"these rows look like those of {dataset}, which cannot be run"
     else:
-        problem = f"these rows are of no known form ({', '.join(manifests)})"
+        problem = f"these rows have no known format ({', '.join(manifests)})"
     raise SuiteError(
         f"{place}: {problem}. Their columns are: {column_names(row)}. Name the dataset "
         "with --intercode-dataset=NAME and its folder with --intercode-data, or write a suite that "
@@ -150,15 +150,15 @@ def _check_form(row: SwebenchRow) -> None:
         names = ", ".join(map(repr, unread))
         raise row.error(
             names,
-            "such columns say how a row is tested, and the manifest does not read them: these rows "
-            "are of another form. A suite of your own can say what they are (docs/swe-bench.md, "
+            "such columns say how a row is tested, but the manifest does not read them: these rows "
+            "have another format. Describe it in a suite of your own (docs/swe-bench.md, "
             "'A manifest of your own'); its field 'unread' names those that need not be read",
         )
     if name := row.manifest.unfit_column(row.fields):
         raise row.error(
             name,
-            f"{row.fields.get(name)!r:.60} is not of the form {row.manifest.shown[name]!r}, which "
-            "rows of this dataset have",
+            f"{row.fields.get(name)!r:.60} does not have the form {row.manifest.shown[name]!r} "
+            "of this dataset's rows",
         )
 
 
@@ -168,7 +168,7 @@ def _split_skip(row: SwebenchRow) -> str | None:
         return "its split is 'deprecated'"
     if split is not None and dataset_split is not None and split != dataset_split:
         raise row.error(
-            "split", f"{split!r:.40} is another split than {dataset_split!r}, which this dataset is"
+            "split", f"{split!r:.40} is not {dataset_split!r}, the split of this dataset"
         )
     return None
 
@@ -204,7 +204,7 @@ def _image(row: SwebenchRow) -> Row | None:
         name = f"{manifest.namespace}/{name}"
     image = f"{name}{colon}{tag}"
     if not _IMAGE.fullmatch(image):
-        raise row.error("image", f"{image!r:.80} is not a name of an image")
+        raise row.error("image", f"{image!r:.80} is not the name of an image")
     return {"image": image}
 
 

@@ -79,7 +79,7 @@ def read_table(path: Path) -> Mapping[str, _Repository]:
     """Return a table, by the repositories' names in lower case."""
     if not path.is_file():
         names = ", ".join(sorted(table_path.stem for table_path in path.parent.glob("*.yaml")))
-        raise MissingFile(f"{path}: there is no such table; in this folder are: {names or 'none'}")
+        raise MissingFile(f"{path}: there is no such table; this folder has: {names or 'none'}")
     raw, _ = read_yaml(path)
     try:
         repositories = _TABLE.validate_python(raw)

@@ -431,7 +431,7 @@ def test_it_reads_what_pytest_reads(project: Path, doctor: Doctor) -> None:
     [
         (["--nope"], "pytest cannot read it: unrecognized arguments: --nope"),
         (["--intercode-env=nope"], "--intercode-env=nope: allowed are bash, "),
-        (["--intercode-dataset=spider"], "its data are not here. Get them with: pytest-intercode"),
+        (["--intercode-dataset=spider"], "its data are missing. Get them with: pytest-intercode"),
         (["--intercode-html=a", "-p", "no:intercode"], "unrecognized arguments: --intercode-html"),
         (["-p", "no:intercode"], "pytest does not load the plugin: leave out -p no:intercode"),
         (["nope.yaml"], "nope.yaml: cannot be read: No such file"),

@@ -59,7 +59,8 @@ def brief(value: str) -> str:
         ),
         (
             "--intercode-dataset=nl2bahs",
-            "--intercode-dataset=nl2bahs: known are *nl2bash*. Did you mean 'nl2bash'?",
+            "--intercode-dataset=nl2bahs: there is no such dataset. Did you mean 'nl2bash'? "
+            "Allowed: *nl2bash*",
         ),
         (
             "--intercode-max-turns=0",
@@ -495,7 +496,7 @@ def intercode_agent():
         ("workdir: /work", "workdir: work", "*suite.yaml:3: defaults.workdir: *(found 'work')"),
         ("tags: [text]", "tags: [a b]", "*suite.yaml:9: task 'prints': tags.0: *'a b'*"),
         ("id: writes", "id: prints", "*suite.yaml:10: the id 'prints' is used twice; *"),
-        ("id: writes", "id: a/b", "*suite.yaml:10: task 'a/b': id: an id is letters, *'a/b'*"),
+        ("id: writes", "id: a/b", "*suite.yaml:10: task 'a/b': id: an id has letters, *'a/b'*"),
         ("tasks:", "tasks: [", "*suite.yaml:*: not YAML: *"),
         ("tasks:", "rows: 7\ntasks:", "*suite.yaml:4: rows: * is needed, found 7 *"),
         ("tasks:", "task:", "*suite.yaml:4: task: there is no such field. Did you mean 'tasks'?*"),
@@ -656,9 +657,9 @@ GOOD = {"query": "Print 1.", "gold": "echo 1"}
         ("rows.csv", "query,gold\nPrint 1.,\n", "*rows.csv:2: gold: this field is missing"),
         ("rows.csv", 'query,gold\n"Print 1.,echo 1\n', "*rows.csv:*: *"),
         ("rows.tsv", "query\tgold\na\tb\tc\n", "*rows.tsv:2: has not as many fields as *"),
-        ("rows.jsonl", "\n", "*rows.jsonl: holds no rows"),
-        ("rows.json", "[]", "*rows.json: holds no rows"),
-        ("rows.csv", "", "*rows.csv: holds no rows"),
+        ("rows.jsonl", "\n", "*rows.jsonl: contains no rows"),
+        ("rows.json", "[]", "*rows.json: contains no rows"),
+        ("rows.csv", "", "*rows.csv: contains no rows"),
     ],
     ids=brief,
 )
@@ -704,7 +705,7 @@ def test_a_dataset_of_another_environment(pytester: pytest.Pytester, small_suite
     [
         (
             (),
-            "--intercode-dataset=nl2bash: its data are not here. Get them with: pytest-intercode "
+            "--intercode-dataset=nl2bash: its data are missing. Get them with: pytest-intercode "
             "fetch nl2bash; or name a folder of your own, * with --intercode-data=DIR",
         ),
         (
@@ -749,13 +750,13 @@ def test_a_part_of_a_dataset_that_is_not_there(pytester: pytest.Pytester) -> Non
         ),
         (
             "dataset='spidr'",
-            "*::test_mine: @pytest.mark.intercode(dataset='spidr'): known are *",
+            "*::test_mine: @pytest.mark.intercode(dataset='spidr'): there is no such dataset. *",
         ),
         ("suite='suite.yaml', ids=5", "*@pytest.mark.intercode(ids=5): a text, or a list of *"),
         ("suite='suite.yaml', tags=[['a']]", "*(tags=[[][[]'a'[]][]]): a text, or a list of *"),
         ("suite='nowhere.yaml'", "*nowhere.yaml: cannot be read: *"),
         ("env='bsah'", "*bsah*"),
-        ("dataset='nl2bahs'", "*Did you mean 'nl2bash'?"),
+        ("dataset='nl2bahs'", "*Did you mean 'nl2bash'? *"),
     ],
     ids=brief,
 )

@@ -183,9 +183,7 @@ def test_pytest_finds_what_was_fetched(
     run = ("--intercode-dataset=nl2bash-fs4", "--co", "-q")
     missing = pytester.runpytest(*run)
     assert missing.ret == pytest.ExitCode.USAGE_ERROR
-    missing.stderr.fnmatch_lines(
-        ["ERROR: --intercode-dataset=nl2bash-fs4: its data are not here.*"]
-    )
+    missing.stderr.fnmatch_lines(["ERROR: --intercode-dataset=nl2bash-fs4: its data are missing.*"])
     [command] = [
         line.partition("Get them with: ")[2].partition(";")[0] for line in missing.errlines if line
     ]

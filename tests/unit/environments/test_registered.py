@@ -162,14 +162,14 @@ def test_one_without_a_suite_needs_one() -> None:
     register_environment(environment())
     env = pytest_intercode.make("perl")
     try:
-        with pytest.raises(ConfigurationError, match=r"brings no suite of its own; name one: a \."):
+        with pytest.raises(ConfigurationError, match=r"no suite of its own; give a \."):
             env.reset()
     finally:
         env.close()
 
 
 def test_one_with_a_dataset_names_it() -> None:
-    with pytest.raises(ConfigurationError, match=r"name one: the dataset tau2, or a \.yaml with e"):
+    with pytest.raises(ConfigurationError, match=r"give the dataset tau2, or a \.yaml with e"):
         bundled_tasks("tau2", "--intercode-env=tau2")
 
 

@@ -221,10 +221,10 @@ def test_an_environment_without_a_list() -> None:
         ({"provider": "docker"}, "provider='docker': a pytest_intercode.SandboxProvider is needed"),
         ({"suite": "s.yaml", "dataset": "nl2bash"}, "either suite or dataset, not both"),
         ({"suite": "nowhere.yaml"}, "there is no such file in the working directory"),
-        ({"dataset": "nl2bahs"}, r"dataset='nl2bahs'\): known are .*Did you mean 'nl2bash'?"),
+        ({"dataset": "nl2bahs"}, r"dataset='nl2bahs'\): there is no .*Did you mean 'nl2bash'\?"),
         (
             {"dataset": "nl2bash"},
-            r"dataset='nl2bash'\): its data are not here. Get them with: pytest-intercode fetch "
+            r"dataset='nl2bash'\): its data are missing. Get them with: pytest-intercode fetch "
             r"nl2bash; or name a folder",
         ),
         (
@@ -249,7 +249,7 @@ def test_a_suite_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_suite_of_another_environment(suite: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"suite.yaml'\): its tasks are of .* bash"):
+    with pytest.raises(ConfigurationError, match=r"suite.yaml'\): its tasks are for .* bash"):
         pytest_intercode.make("ctf", suite=suite)
 
 

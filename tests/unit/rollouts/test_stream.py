@@ -465,7 +465,10 @@ def test_what_is_no_agent(agent: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("tasks", "message"),
     [
-        ("bahs", r"run_rollouts\('bahs'\): known are the suites bash, .* Did you mean 'bash'\?"),
+        (
+            "bahs",
+            r"run_rollouts\('bahs'\): there is no .* Did you mean 'bash'\? Allowed: the suites",
+        ),
         ("nothing.yaml", "nothing.yaml"),
         (7, r"run_rollouts\(\): tasks are a name, a path or tasks, not int"),
         ([], "there are no tasks to run"),

@@ -127,8 +127,8 @@ def test_what_is_expected_is_nowhere_but_in_the_tests(tmp_path: Path) -> None:
         ("{", "input_output: not JSON"),
         ([1], "input_output: an object with inputs and outputs is needed"),
         ({"inputs": []}, "input_output: an object with inputs and outputs is needed"),
-        ({"inputs": [1], "outputs": []}, "inputs and outputs are lists of equal length"),
-        ({"inputs": 1, "outputs": 2}, "inputs and outputs are lists of equal length"),
+        ({"inputs": [1], "outputs": []}, "inputs and outputs must be lists of equal length"),
+        ({"inputs": 1, "outputs": 2}, "inputs and outputs must be lists of equal length"),
     ],
 )
 def test_what_is_wrong(source: Any, message: str, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_broken_folders(tmp_path: Path) -> None:
     with pytest.raises(SuiteError, match=r"0000/solutions\.json: not JSON"):
         load(tmp_path)
     (tmp_path / "APPS" / "test" / "0000" / "solutions.json").write_text('{"a": 1}')
-    with pytest.raises(SuiteError, match=r"solutions\.json holds a list"):
+    with pytest.raises(SuiteError, match=r"solutions\.json must be a list"):
         load(tmp_path)
 
 

@@ -134,11 +134,11 @@ def test_waits_as_long_as_a_server_asks_for(server: Server, folder: Path) -> Non
         (hung_up, 3, "cannot be reached"),
         (busy, 3, "the server says 503 Service Unavailable"),
         (lambda handler, _: handler.send_error(404), 1, "the server says 404 Not Found"),
-        (other, 1, "this is not the file that is known (it has more than 10 bytes)"),
-        (changed, 1, "this is not the file that is known (its hash is not "),
-        (shorter, 1, "this is not the file that is known (its hash is not "),
-        (endless, 1, "this is not the file that is known (it has more than 10 bytes)"),
-        (bomb, 1, "this is not the file that is known (it has more than 10 bytes)"),
+        (other, 1, "this is not the expected file (it has more than 10 bytes)"),
+        (changed, 1, "this is not the expected file (its hash is not "),
+        (shorter, 1, "this is not the expected file (its hash is not "),
+        (endless, 1, "this is not the expected file (it has more than 10 bytes)"),
+        (bomb, 1, "this is not the expected file (it has more than 10 bytes)"),
         (turning, 3, "cannot be reached: Exceeded 30 redirects"),
     ],
     ids=[
@@ -222,7 +222,7 @@ def test_one_fetch_at_a_time(
     held = os.open(folder, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
     assert fetch(server, folder, "mbpp") == 1
-    assert "another fetch is at work there; wait for it, or" in capsys.readouterr().err
+    assert "another fetch is writing to it; wait for that, or" in capsys.readouterr().err
     os.close(held)
     assert fetch(server, folder, "mbpp") == 0
 
@@ -349,7 +349,7 @@ def test_each_dataset_comes_from_its_repository(
     [
         (["fetch"], "the following arguments are required: NAME"),
         (["fetch", "spidr"], "spidr: known are nl2bash, *. Did you mean 'spider'?"),
-        (["fetch", "apps"], "apps: InterCode's repository holds no rows of APPS"),
+        (["fetch", "apps"], "apps: InterCode's repository contains no rows of APPS"),
         (["fetch", "mbpp", "--url", "ftp://x"], "an address with http:// or https:// is needed"),
         (["fetch", "mbpp", "--base-image", "x"], "the form NAME=REPLACEMENT is needed"),
         (["fitch"], "invalid choice: 'fitch'"),

@@ -482,8 +482,8 @@ _COMMON = (
 # what is laid below the one task (or a whole file), the line, the message
 _BAD: list[tuple[str, int | None, str]] = [
     # the whole file
-    ("", None, "a suite is a mapping with env and tasks (or rows), and this file is empty"),
-    ("- a\n", None, "a suite is a mapping with env and tasks (or rows), not ['a']"),
+    ("", None, "a suite must be a mapping with env and tasks (or rows), but this file is empty"),
+    ("- a\n", None, "a suite must be a mapping with env and tasks (or rows), not ['a']"),
     ("env: [bash\n", 2, "not YAML: did not find expected ',' or ']'"),
     (
         "env: bash\n\ttasks: []\n",
@@ -570,13 +570,13 @@ _BAD: list[tuple[str, int | None, str]] = [
         "env: bash\ntasks:\n  - {id: a, query: q, gold: g}\n  - {id: ab, query: 'id: a', gold: g}\n"
         "  - {id: 'a', query: q, gold: g}\n",
         5,
-        "the id 'a' is used twice; ids are unique in a suite, and {path}:3 has it already",
+        "the id 'a' is used twice; ids must be unique in a suite, and {path}:3 has it already",
     ),
     (
         "env: bash\ntasks:\n  - {id: 'a b', query: q, gold: g}\n",
         3,
-        "task 'a b': id: an id is letters, digits, '.', '_' and '-', and starts with one of the "
-        "first two (found 'a b')",
+        "task 'a b': id: an id has letters, digits, '.', '_' and '-', and starts with a letter "
+        "or a digit (found 'a b')",
     ),
     (
         "env: bash\ntasks:\n  - {id: 5, query: q, gold: g}\n",
@@ -722,19 +722,19 @@ _BAD: list[tuple[str, int | None, str]] = [
     (
         "user: {}",
         6,
-        "user: either replies, or persona and goal for a model that plays the user",
+        "user: give replies, or persona and goal for a model that plays the user",
     ),
     (
         "user: {replies: [Yes.], model: m, stop: BYE}",
         6,
-        "user: model, stop: for a model that plays the user, and replies are given as they are; "
-        "it is one or the other",
+        "user: model, stop: only for a model that plays the user, not for replies, which are given "
+        "as they are",
     ),
-    ("user: {replies: [Yes., ' ']}", 6, "user: replies: a reply is a text that is not empty"),
+    ("user: {replies: [Yes., ' ']}", 6, "user: replies: a reply must not be empty"),
     (
         "user: {goal: Go home., stop: ''}",
         6,
-        "user: stop: a word that ends the conversation is not empty",
+        "user: stop: a word that ends the conversation must not be empty",
     ),
     (
         "variables: {1A: b}",
@@ -749,7 +749,7 @@ _BAD: list[tuple[str, int | None, str]] = [
     (
         "reward: {lenient: most}",
         6,
-        "reward.lenient: either all, or a list of rules (found 'most')",
+        "reward.lenient: 'all' or a list of rules is needed (found 'most')",
     ),
     (
         "reward: {normalise: [{patern: x}]}",
@@ -807,7 +807,7 @@ _BAD: list[tuple[str, int | None, str]] = [
     (
         "files: {x: {text: a, link: b}}",
         6,
-        "files.x: only one of text, base64, link, path, not text and link",
+        "files.x: give only one of text, base64, link, path, not text and link",
     ),
     (
         "files: {x: {base64: abc}}",
@@ -817,13 +817,13 @@ _BAD: list[tuple[str, int | None, str]] = [
     (
         "files: {x: {text: a, mode: 0755}}",
         6,
-        "files.x.mode: a mode is written in quotes, like '0755', or YAML reads it as decimal "
+        "files.x.mode: write a mode in quotes, like '0755'; otherwise YAML reads it as decimal "
         "(found 493)",
     ),
     (
         "files: {x: {text: a, mode: '789'}}",
         6,
-        "files.x.mode: a mode is octal digits in quotes, like '0755' (found '789')",
+        "files.x.mode: a mode must be octal digits in quotes, like '0755' (found '789')",
     ),
     (
         "archive: {path: x.tar, at: here}",
@@ -903,7 +903,7 @@ _BAD_ROWS: list[tuple[str, bytes | None, str]] = [
     ("rows.json", b"5", ": a JSON file of rows is a list of objects, not a number"),
     ("rows.json", b'{"a": 1}', ": a JSON file of rows is a list of objects, not an object"),
     ("rows.json", b"[1]", ", row 0: a row is an object with fields, not a number"),
-    ("rows.json", b"[]", ": holds no rows"),
+    ("rows.json", b"[]", ": contains no rows"),
     ("rows.json", b'[{"gold": "g"}]', ", row 0: query: this field is missing"),
     ("rows.json", b'[{"query": "q", "gold": null}]', ", row 0: gold: this field is missing"),
     (
@@ -966,14 +966,14 @@ def test_mistakes_in_rows(tmp_path: Path, name: str, content: bytes | None, mess
         ("id: '{query.x}'", ":1: the id pattern '{query.x}' does not fit: "),
         (
             "id: '{qury}'",
-            ":1: the id pattern '{qury}' names a field that is not there: 'qury'. Did you mean "
+            ":1: the id pattern '{qury}' names a field that does not exist: 'qury'. Did you mean "
             "'query'? Allowed: dataset, index, query, gold",
         ),
-        ("id: '{query}'", ":1: id: an id is letters, digits, '.', '_' and '-', and starts with"),
+        ("id: '{query}'", ":1: id: an id has letters, digits, '.', '_' and '-', and starts with"),
         ("fields: {id: nope}", ":1: id: the field 'nope' is missing"),
         ("fields: {gold: answer}", ":1: gold: this field is missing"),
         ("fields: {hardnes: query}", ":1: hardnes: there is no such field. Did you mean 'hard"),
-        ("id: same", ":2: the id 'same' is used twice; ids are unique in a suite, and "),
+        ("id: same", ":2: the id 'same' is used twice; ids must be unique in a suite, and "),
     ],
 )
 def test_mistakes_in_what_is_said_of_rows(
@@ -1056,9 +1056,7 @@ def test_bundled_dataset_names_its_parts(tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_there_twice(load: Load, tmp_path: Path) -> None:
-    with pytest.raises(
-        SuiteError, match=r"suite\.yaml:6: not YAML: the key 'query' is there twice"
-    ):
+    with pytest.raises(SuiteError, match=r"suite\.yaml:6: not YAML: the key 'query' is used twice"):
         load("env: bash\ntasks:\n  - id: a\n    query: q\n    gold: g\n    query: r\n")
 
 
@@ -1104,12 +1102,12 @@ def _task(field: str) -> str:
         ("\n".join(" " * deep + "a:" for deep in range(2001)), 101, "nested more than 100 levels"),
         ("- " * 1001 + "a", 1, "nested more than 100 levels deep"),
         (_task("metadata: " + "[" * 1900 + "]" * 1900), 3, "nested more than 100 levels deep"),
-        ("&a [*a]\n", 1, "the alias *a holds itself"),
-        ("env: bash\ntasks: &t\n  - {id: t, metadata: *t}\n", 3, "the alias *t holds itself"),
-        ("a: &a {<<: *a}\n", 1, "the alias *a holds itself"),
+        ("&a [*a]\n", 1, "the alias *a contains itself"),
+        ("env: bash\ntasks: &t\n  - {id: t, metadata: *t}\n", 3, "the alias *t contains itself"),
+        ("a: &a {<<: *a}\n", 1, "the alias *a contains itself"),
         (_bomb(9), 7, "more than 1,000,000 values, aliases included"),
         (_bomb(9).replace("*", "*-").replace("&", "&-"), 7, "more than 1,000,000 values, aliases"),
-        ('{"a":&a {}, "b":&b {"a":*b}}', 1, "the alias *b holds itself"),
+        ('{"a":&a {}, "b":&b {"a":*b}}', 1, "the alias *b contains itself"),
     ],
     ids=lambda value: repr(value)[:40],
 )

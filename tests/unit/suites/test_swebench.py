@@ -241,7 +241,7 @@ def test_a_variant_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"patch": ...}, "the column 'patch' is missing. Did you mean 'test_patch'? There are:"),
+        ({"patch": ...}, "the column 'patch' is missing. Did you mean 'test_patch'? Its columns"),
         ({"patch": ""}, "patch: is empty"),
         ({"patch": 3}, "patch: a text is needed, not 3"),
         (
@@ -261,8 +261,8 @@ def test_a_variant_of_ones_own(tmp_path: Path) -> None:
             {"test_patch": _TESTS.replace("+1\n", "+EOF_114329324912\n")},
             "the test patch holds 'EOF_114329324912'",
         ),
-        ({"instance_id": "a b"}, "a b:latest' is not a name of an image"),
-        ({"instance_id": "a:b"}, "an id is letters, digits"),
+        ({"instance_id": "a b"}, "a b:latest' is not the name of an image"),
+        ({"instance_id": "a:b"}, "an id has letters, digits"),
         ({"base_commit": "1; true"}, "commit: '1; true' is not a commit"),
         ({"base_commit": "--orphan"}, "commit: '--orphan' is not a commit"),
     ],
@@ -308,7 +308,7 @@ def test_another_split(tmp_path: Path) -> None:
         "    table: swe-bench\n    test_patch: test_patch\n    split: test\n"
     )
     (tmp_path / "own.jsonl").write_text(json.dumps(_row(split="dev")))
-    with pytest.raises(SuiteError, match="split: 'dev' is another split than 'test'"):
+    with pytest.raises(SuiteError, match="split: 'dev' is not 'test', the split of this"):
         load_suite(tmp_path / "own.yaml")
 
 
@@ -321,13 +321,13 @@ def test_another_split(tmp_path: Path) -> None:
         ),
         (
             "  swebench: {image: x, test_patch: test_patch, table: none}\n",
-            "none.yaml: there is no such table; in this fol",
+            "none.yaml: there is no such table; this fol",
         ),
         (
             "  swebench: {image: '{gone}', test_patch: test_patch, table: swe-bench}\n",
             "image: the pattern '{gone}' does not",
         ),
-        ("", "format: swebench and swebench: (what the columns are) go together"),
+        ("", "format: swebench and swebench: (what the columns are) need each other"),
     ],
 )
 def test_manifests_that_are_wrong(tmp_path: Path, manifest: str, message: str) -> None:
@@ -379,18 +379,18 @@ def test_a_file_of_rows_shows_what_it_is(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"image_name": "y"}, "are of no known form (swe-bench, swe-bench-5, "),
-        ({"image_name": "y", "repo": "swesmith/a__b.0123abcd"}, "are of no known form"),
-        ({"docker_image": "y"}, "are of no known form"),
-        ({"docker_image": "", "install_config": _V1}, "are of no known form"),
-        ({"install_config": _V1}, "are of no known form"),
-        ({"image_name": "y", "docker_image": "z", "install_config": _V1}, "are of no known form"),
-        ({"image_name": "y", "install_config": {**_V2, "log_parsers": ["a"]}}, "no known form"),
-        ({"image_name": "y", "install_config": {**_V2, "test_cmd": []}}, "no known form"),
-        ({"image_name": "y", "install_config": "{}"}, "are of no known form"),
-        ({"eval_script": "true", "test_cmds": ["x"], "log_parser": "tap"}, "no known form"),
-        ({"repo": "a/b"}, "are of no known form"),
-        ({"test_cmds": ["x"]}, "are of no known form"),
+        ({"image_name": "y"}, "have no known format (swe-bench, swe-bench-5, "),
+        ({"image_name": "y", "repo": "swesmith/a__b.0123abcd"}, "have no known format"),
+        ({"docker_image": "y"}, "have no known format"),
+        ({"docker_image": "", "install_config": _V1}, "have no known format"),
+        ({"install_config": _V1}, "have no known format"),
+        ({"image_name": "y", "docker_image": "z", "install_config": _V1}, "have no known format"),
+        ({"image_name": "y", "install_config": {**_V2, "log_parsers": ["a"]}}, "no known format"),
+        ({"image_name": "y", "install_config": {**_V2, "test_cmd": []}}, "no known format"),
+        ({"image_name": "y", "install_config": "{}"}, "have no known format"),
+        ({"eval_script": "true", "test_cmds": ["x"], "log_parser": "tap"}, "no known format"),
+        ({"repo": "a/b"}, "have no known format"),
+        ({"test_cmds": ["x"]}, "have no known format"),
         ({"instance_id": ..., "fix_patch": _PATCH, "patch": ...}, "look like those of Multi-SWE"),
         ({"expected_output_json": "{}", "docker_image": "x"}, "look like those of R2E-Gym"),
         ({"image_name": "y", "a\x1b[31m\nb" * 99: 1}, "Their columns are: repo, instance_id, "),
@@ -422,7 +422,7 @@ def test_rows_of_no_known_form(tmp_path: Path, changes: dict[str, Any], message:
         (
             "swe-smith",
             {"image_name": "y", "test_patch": ...},
-            "repo: 'pallets/flask' is not of the form",
+            "repo: 'pallets/flask' does not have the form",
         ),
         (
             "swe-rebench-v2",
@@ -468,7 +468,7 @@ def test_rows_of_no_known_form(tmp_path: Path, changes: dict[str, Any], message:
             (
                 "swe-rebench-v2",
                 {"image_name": image, "install_config": _V2},
-                f"image: {image!r} is not a name of an image",
+                f"image: {image!r} is not the name of an image",
             )
             for image in ("--privileged", "a b", "a;b", "a\nb", "$(a)", "../a", "/a", "a:b:")
         ),

@@ -313,7 +313,7 @@ def test_the_agents_machine_has_its_share(several: Task) -> None:
         ("a: {image: x, depends_on: {main: {condition: service_healthy}}}", "a waits for main"),
         (", ".join(f"a{n}: {{image: x}}" for n in range(13)), "has more than 12 services"),
         ("main: {depends_on: [a]}, a: {image: x, profiles: [b]}", "services: there is no a"),
-        ("a b: {image: x}", "'a b' is not a name: letters, digits"),
+        ("a b: {image: x}", "'a b' is not a valid name: at most"),
         ("a: {image: x, tmpfs: [/proc]}", "a shares the volume"),
         ("a: {image: x, tmpfs: [b]}", "a shares the volume"),
         ("a: {image: x, volumes: [{source: b, target: /b, volume: {subpath: c}}]}", "a subpath"),
@@ -422,7 +422,7 @@ def test_no_agent_is_in_the_folder_of_the_solution(
     folder = copy("harbor/greeting")
     shutil.rmtree(folder / "environment")
     (folder / "environment").symlink_to(target)
-    with pytest.raises(SuiteError, match=r"environment: leads to .*, which no agent may have"):
+    with pytest.raises(SuiteError, match=r"environment: leads to .*, which the agent must not"):
         folder_tasks(folder)
 
 
@@ -466,7 +466,7 @@ def test_a_wrong_service_is_one_line(
 
 
 def test_lists_instead_of_mappings_are_one_line(copy: Callable[[str], Path]) -> None:
-    with pytest.raises(SuiteError, match="volumes and networks are mappings"):
+    with pytest.raises(SuiteError, match="volumes and networks must be mappings"):
         harbor(copy("harbor/greeting"), "services: {}\nnetworks: [a]")
 
 
@@ -481,5 +481,5 @@ def test_the_service_of_terminal_bench_may_have_another_name(copy: Callable[[str
     (task,) = folder_tasks(folder)
     assert (task.skip, task.workdir) == (None, "/only")
     file.write_text("services: {agent: {build: .}, db: {image: x}}")
-    with pytest.raises(SuiteError, match="services: there is no client, which the agent is in"):
+    with pytest.raises(SuiteError, match="services: there is no client, in which the agent runs"):
         folder_tasks(folder)

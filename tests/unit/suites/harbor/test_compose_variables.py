@@ -34,7 +34,7 @@ def test_a_reference_to_a_variable(text: str, value: str) -> None:
     [
         ("${UNSET:?give one}", RequiredVariable, "the variable UNSET is needed: give one"),
         ("${EMPTY:?}", RequiredVariable, "the variable EMPTY is needed"),
-        ("${UNSET:-" * 20 + "}" * 20, ValueError, "more than 10 references in each other"),
+        ("${UNSET:-" * 20 + "}" * 20, ValueError, "references nested more than 10 deep"),
         ("${UNSET:-" * 100_000, ValueError, "a brace is not closed"),
     ],
 )

@@ -251,7 +251,7 @@ def copy(tmp_path: Path) -> Callable[[str], Path]:
         ("harbor/steps", "steps/begin/instruction.md", "the step's instruction is missing"),
         ("terminal-bench/hello-uv", "run-tests.sh", "the tests' script is missing"),
         ("terminal-bench/hello-uv", "Dockerfile", "the Dockerfile is missing"),
-        ("terminal-bench/hello-uv", "task.yaml", "holds no task"),
+        ("terminal-bench/hello-uv", "task.yaml", "contains no task"),
     ],
 )
 def test_a_missing_file_is_named(
@@ -490,7 +490,7 @@ def test_what_is_nested_too_deeply_is_one_line(
     ("file", "megabytes", "message"),
     [
         ("instruction.md", 65, r"instruction.md: cannot be read: has more than 67,108,864 bytes"),
-        ("solution/solve.sh", 17, "a solution has more than 16 MiB"),
+        ("solution/solve.sh", 17, "a solution is larger than 16 MiB"),
     ],
 )
 def test_a_file_that_is_too_large(
@@ -615,10 +615,10 @@ def test_a_registry(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("{", "not JSON"),
-        ("{}", "a registry is a list of datasets"),
-        ('[{"name": 1}]', "a registry is a list of datasets"),
+        ("{}", "a registry must be a list of datasets"),
+        ('[{"name": 1}]', "a registry must be a list of datasets"),
         ('[{"name": "a", "tasks": 1}]', "a: tasks: a list of tasks is needed"),
-        ('[{"name": "a", "tasks": [{"name": "b"}]}]', "a: a task without a path"),
+        ('[{"name": "a", "tasks": [{"name": "b"}]}]', "a: a task has no path"),
         ('[{"name": "a", "dataset_path": "x"}]', "a: there is no folder"),
     ],
 )
@@ -646,9 +646,9 @@ def test_a_dataset_may_be_a_folder_or_a_registry(tmp_path: Path) -> None:
         named(str(path))
     tasks = registry_tasks(path, Permissions(paths=(tmp_path / "copied",)))
     assert len(tasks) == 10
-    with pytest.raises(MissingFile, match="holds no task: a folder of tasks has folders with"):
+    with pytest.raises(MissingFile, match="contains no task: a task is a folder with"):
         named(str(tmp_path))
-    with pytest.raises(SuiteError, match="json: there are no tasks in it"):
+    with pytest.raises(SuiteError, match="json: contains no tasks"):
         named(str(registry(tmp_path, '[{"name": "a", "tasks": []}]')))
 
 
