@@ -57,7 +57,7 @@ UNSCRIPTED = Conversation()
 
 
 class Reply(str):
-    """What a user says to an agent.
+    """A user's message to an agent.
 
     Attributes:
         is_last: whether the user ends the conversation with it; then the agent does not get it.

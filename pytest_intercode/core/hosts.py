@@ -17,10 +17,10 @@ __all__ = [
 ]
 
 WEB_PORTS = (443, 80)
-"""The ports of a host that is written without one."""
+"""The default ports, for a host that is written without one."""
 
 MAX_HOSTS = 64
-"""Hosts that a task may name; each has sockets of its own."""
+"""Maximum hosts that a task may name; each needs its own sockets."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -217,7 +217,7 @@ class AllowedHosts:
         )
 
     def __str__(self) -> str:
-        """List them."""
+        """Return the hosts, separated by commas."""
         return ", ".join(map(str, self.hosts)) or "none"
 
 

@@ -320,7 +320,7 @@ def _new_path(header: str) -> str:
     return header.rpartition(" b/")[2] if " b/" in header else ""
 
 
-# -- what is refused
+# -- refused changes
 
 
 def _check_change(change: Change) -> None:
@@ -369,7 +369,7 @@ def _check_link(change: Change) -> None:
         )
 
 
-# -- in commands
+# -- commands
 
 
 def heredoc(command: str, text: str, failure: str = "") -> str:
@@ -381,7 +381,7 @@ def heredoc(command: str, text: str, failure: str = "") -> str:
     return f"{command} <<'{end}'{failure}\n{text}{line_end}{end}"
 
 
-# -- the other way round
+# -- reversing
 
 
 def reverse_patch(changes: Sequence[Change]) -> str:

@@ -16,7 +16,7 @@ _ARCHITECTURES = {
 }
 # The name in ``uname -m`` and in Python wheels, where it differs.
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "386": "i686", "arm": "armv7l"}
-_MACHINE_VARIANTS = {"armv6l": "v6", "armv7l": "v7"}  # of arm
+_MACHINE_VARIANTS = {"armv6l": "v6", "armv7l": "v7"}  # variants of arm
 # The variants that are meant if none is written, so they are left out.
 _USUAL_VARIANTS = {"amd64": "v1", "arm64": "v8"}
 _VARIANT = re.compile(r"v[1-9]\d?")

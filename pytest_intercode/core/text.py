@@ -42,7 +42,7 @@ _COMMANDS = re.compile(r"##vso|##[A-Za-z]{0,32}\[|^[ \t]*::", re.MULTILINE)
 _PASSWORD = re.compile(r"[^\s:/@=]*:[^\s/@]+@")  # with its user, before the host of an address
 _MARKUP = re.compile(r"[\\`*_<>|\[\]&~#!$]")
 _BACKTICKS = re.compile(r"`+")
-_MAX_CHARACTERS = 1_000_000  # of a text in a report: more than people read
+_MAX_CHARACTERS = 1_000_000  # characters of a text in a report, more than people read
 
 
 def fragments(text: str, style: str = "") -> list[tuple[str, str]]:

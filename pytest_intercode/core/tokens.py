@@ -224,7 +224,7 @@ def _messages_of(request: Mapping[str, Any]) -> list[Any]:
     return messages if isinstance(messages, list) else []
 
 
-# -- what is made of it
+# -- reading the calls of a record
 
 
 def full_prompt(calls: Sequence[ModelCall], number: int) -> tuple[int, ...]:

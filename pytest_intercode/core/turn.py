@@ -121,8 +121,8 @@ class Turn:
         parts: the reward's parts, if the state was graded.
         passed: whether nothing was run because the agent sent no action; the observation says so.
         thought: the agent's thought before it.
-        log: the agent's further output.
-        usage: the agent's usage for it.
+        log: the output of the agent in addition to the action.
+        usage: the agent's usage for this turn.
         agent_seconds: wall time that the agent took before it.
         answer: the submitted answer, if the action's text does not contain it exactly.
         tool: the agent's own tool that it called, by the name that the model uses; empty for an

@@ -60,7 +60,7 @@ Variable = Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class LimitsModel(SuiteForm):
-    """``limits``: what the sandbox may use."""
+    """``limits``: the limits of the sandbox."""
 
     memory: Memory | None = None
     cpus: float | None = Field(None, ge=0.01, le=64)  # 0.01 is the minimum of engines
@@ -197,7 +197,7 @@ def build_forms(value: Any, folder: SuitePath) -> Any:
 
 
 class JudgeModel(SuiteForm):
-    """``judge``: what of the reward a model grades."""
+    """``judge``: how a model grades a part of the reward."""
 
     rubric: StrictStr | PathModel | None = None
     model: StrictStr | None = None

@@ -154,7 +154,7 @@ def _tasks(
 def tasks_called(
     name: str, data: str | os.PathLike[str] | None, request: str, permissions: Permissions
 ) -> Sequence[Task]:
-    """Return the tasks of one name: a bundled suite, a dataset or a part of it, or a path.
+    """Return the tasks for a name: a bundled suite, a dataset or a part of it, or a path.
 
     Args:
         name: the name; an environment's name means its bundled suite.

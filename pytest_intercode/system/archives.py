@@ -379,7 +379,7 @@ def add_entry(
         content: the bytes of a file, the target of a symbolic link, or None for a folder.
         mode: its permission bits.
         mtime: its modification time, in seconds since the epoch.
-        owner: the numbers of its user and its group.
+        owner: the ids of its user and its group.
     """
     entry = tarfile.TarInfo(name)
     entry.mode, entry.mtime = mode, mtime

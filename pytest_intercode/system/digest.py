@@ -246,5 +246,5 @@ def _reduce(value: object) -> object:
         raise TypeError(f"nothing says what a {type(value).__qualname__} is") from error
     if isinstance(parts, str):
         return parts
-    content, items = parts[:3], parts[3:5]  # the second are iterators
+    content, items = parts[:3], parts[3:5]  # the items are iterators
     return [*content, *(list(part) for part in items if part is not None)]

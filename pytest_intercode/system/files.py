@@ -134,7 +134,7 @@ def writing(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
-            with path.open("wb") as device, _packing(device, packs) as content:  # or a folder
+            with path.open("wb") as device, _packing(device, packs) as content:  # folders fail
                 yield content
             return
         if _is_in_use(path):

@@ -109,7 +109,7 @@ class RemoteBudget(RunBudget):
         """Report usage; return which budget is used up, as far as it is known here."""
         if turns:
             self._note_turns(turns)
-        exhausted = self.used_up(NOTHING)  # the time
+        exhausted = self.used_up(NOTHING)  # only the time is limited here
         if turns or usage:
             exhausted = self._ask("charge", turns, usage.tokens, usage.cost or 0.0) or exhausted
         return exhausted or self._exhausted

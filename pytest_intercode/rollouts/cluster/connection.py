@@ -196,7 +196,7 @@ class Cluster:
             address = parse_address(str(self.address))
         except ValueError as error:
             raise ConfigurationError(f"cluster={self.address}: {error}") from None
-        # Imports Ray.
+        # Imported here, because this module imports Ray.
         from pytest_intercode.rollouts.cluster.ray_nodes import RayNodes
 
         return RayNodes(address, insecure=self._insecure)

@@ -129,7 +129,7 @@ class ComposeReader:
             self.variables = {**pairs, **variables}
 
     def refuse(self, name: str, problem: str) -> NoReturn:
-        """Refuse a service; the problem follows its name."""
+        """Raise Unsupported for a service; the message is its name and the problem."""
         raise Unsupported(f"{self.path.name}: {name} {problem}")
 
     def fail(self, name: str, problem: str) -> NoReturn:
