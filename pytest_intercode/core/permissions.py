@@ -88,7 +88,7 @@ EVERYTHING = Permissions(paths=(Path("/"),), trusted=True)
 
 
 def requested_hosts(task: Task) -> Iterator[str]:
-    """Yield the hosts that a task asks for its sandboxes to reach, without duplicates."""
+    """Yield the hosts that a task requests for its sandboxes, without duplicates."""
     yield from dict.fromkeys(host for limits in _limits(task) for host in limits.hosts)
 
 

@@ -34,7 +34,7 @@ _REWRITES = (
     (r"(i=\$\(\(i\+1\)\); done)\Z", r"\1; sleep 0.1; touch /usr/49.log"),
     # This empties a file through a descriptor whose number is above the limit of a sandbox.
     (r"\becho \d{5,}>", ": >"),
-    # `su` would read the next actions, and it ends immediately without a terminal.
+    # `su` would read the next actions as its input, and it ends immediately if there is no input.
     (r" && su - jack\Z", " && export HOME=/home/jack"),
 )
 _CHANGES = ("INSERT", "UPDATE", "DELETE")

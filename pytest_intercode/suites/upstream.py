@@ -48,7 +48,7 @@ POLYGLOT_URL = f"https://raw.githubusercontent.com/Aider-AI/polyglot-benchmark/{
 NYU_CTF_COMMIT = "4c5744f55a31a58e03d6118c9dbb1c18e5bbdfa9"
 
 NYU_CTF_URL = f"https://raw.githubusercontent.com/NYU-LLM-CTF/NYU_CTF_Bench/{NYU_CTF_COMMIT}"
-"""The base address of NYU CTF Bench's challenges; its Docker images' files are not fetched."""
+"""The base address of NYU CTF Bench's challenges; the sources of its images are not fetched."""
 
 CYBENCH_URL = "https://files.pythonhosted.org"
 """The base address of inspect_evals, whose package contains Cybench's challenges; the full address

@@ -40,7 +40,7 @@ __all__ = [
 
 _TIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?(?:\d+us)?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_MAX_NAME = 63  # characters of a service's name, which is also its host's name
+_MAX_NAME = 63  # characters of a service's name, which is also its machine's host name
 _MIN_MEMORY, _MAX_MEMORY = 6 * 1024**2, 2**50  # bytes that engines accept
 _MAX_FILE_BYTES = 16 * 1024**2  # bytes of a single file that is shared
 # Keys without an effect here: names on the host, the terminal, ports that only the host would use,
