@@ -38,6 +38,8 @@ class Place:
         is_followed: whether more follows in spite of a failed list: ``set -e`` heeds only the last
             part of a list.
         is_checked: whether ``set -e`` has no effect in it, as before ``&&``.
+        needs_errexit: whether its link holds only if ``set -e`` is still in effect when it ends, as
+            for all but the last of several statements. A part of it may turn that off.
     """
 
     link: StatusLink
@@ -48,10 +50,13 @@ class Place:
     is_certain: bool = False
     is_followed: bool = False
     is_checked: bool = False
+    needs_errexit: bool = False
 
     def with_link(self, link: StatusLink) -> Place:
         """Return the place of a part with another link, and without redirections."""
-        return Place(link, self.function, is_checked=self.is_checked)
+        return Place(
+            link, self.function, is_checked=self.is_checked, needs_errexit=self.needs_errexit
+        )
 
     @property
     def weakened(self) -> Place:
@@ -99,12 +104,12 @@ class ShellState:
             is_last: whether no other one follows.
             in_background: whether the shell does not wait for it.
         """
-        if self.may_end or in_background:
+        if self.may_end or in_background or (place.needs_errexit and not self.stops):
             statement = place.unknown
         elif is_last:
             statement = replace(place, link=place.weakened.link) if self.may_stop else place
         elif self.stops and not place.is_checked:
-            statement = replace(place.weakened, is_followed=True)
+            statement = replace(place.weakened, is_followed=True, needs_errexit=True)
         else:
             statement = place.unknown
         return replace(statement, is_certain=place.is_certain and not in_background)

@@ -213,6 +213,14 @@ def test_the_text_of_a_command_has_its_redirections() -> None:
         ("echo $(a)", ["equal", "none"]),
         ("su -c 'a; b'", ["equal", "none", "equal"]),
         ("coproc a", ["none"]),
+        ("set -e; { set +e; a; }; b", ["none", "success", "none", "success"]),
+        ("set -e; { a; set +e; }; b", ["none", "success", "success", "success"]),
+        ("set -e; ( set +e; a ); b", ["none", "success", "success", "success"]),
+        ("set -e; eval 'set +e; a'; b", ["none", "success", "success", "none", "success"]),
+        (
+            "set -e; eval '{ set +e; a; } && b'; c",
+            ["none", "success", "none", "none", "success", "success"],
+        ),
     ],
 )
 def test_what_a_status_says_of_a_command(text: str, links: list[str]) -> None:
@@ -230,6 +238,8 @@ COMPOUNDS = """\
 ! {}; {}
 ( {} ); {}
 {{ {}; {}; }}
+{{ {}; {}; }}; yes
+eval '{}; {}'; yes
 {{ {}; }} && {}
 ( {} ) || {}
 {} && {}; no
