@@ -320,11 +320,7 @@ class Session:
         for key, value in request.items():
             if key in _LISTS and isinstance(value, list):
                 parts = [self._share(part) for part in value]
-                # A part may itself be null.
-                if any(
-                    kept is None and part is not None
-                    for kept, part in zip(parts, value, strict=True)
-                ):
+                if parts.count(None) > value.count(None):  # a part may itself be null
                     body["not_kept"] = True
                     continue
                 body[key] = parts
