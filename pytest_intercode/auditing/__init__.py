@@ -1,4 +1,4 @@
-"""The audit: what is wrong with the tasks of a suite, before it counts against an agent.
+"""The audit: finds what is wrong with a suite's tasks before it counts against an agent.
 
-Gold is played, twice; so are agents that do nothing, and wrong answers.
+It plays gold twice, agents that do nothing, and wrong answers.
 """

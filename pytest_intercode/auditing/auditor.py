@@ -33,8 +33,8 @@ from pytest_intercode.suites.schema import AUDIT_CHECKS, JUDGE_CHECKS
 __all__ = ["Auditor"]
 
 _PAUSE = 1.1  # seconds before the second run of gold: a clock that shows seconds has moved on
-_MIN_ACTION_TIMEOUT = 2.0  # seconds that an action of a wrong answer has
-_GOLD_FACTOR = 4  # or so many times the duration of gold, if that is more
+_MIN_ACTION_TIMEOUT = 2.0  # seconds for an action of a wrong answer
+_GOLD_FACTOR = 4  # or this multiple of gold's duration, if that is more
 _PLAYED = frozenset(AUDIT_CHECKS) - {"files-used", "no-duplicates", *JUDGE_CHECKS}
 
 
@@ -42,7 +42,7 @@ class Auditor:
     """Audits the tasks of a suite. ``audit`` may be called from several threads.
 
     Args:
-        tasks: all tasks of the suite; those that are audited are among them.
+        tasks: all tasks of the suite, including those to audit.
         provider: where sandboxes come from.
         checks: the names of the checks to make; all by default.
     """
@@ -59,7 +59,7 @@ class Auditor:
         self._lock = threading.Lock()
 
     def audit(self, task: Task) -> AuditedTask:
-        """Return the findings of a task, by itself and as a duplicate of others."""
+        """Audit a task by itself, and as a duplicate of others."""
         if task.skip or task.gold_skip:
             return AuditedTask(task, left_out=task.skip or task.gold_skip or "")
         unused: set[str] = set()
@@ -88,7 +88,7 @@ class Auditor:
         )
 
     def find_faults(self, task: Task) -> tuple[list[Finding], str]:
-        """Audit one task, as one item of pytest does.
+        """Audit one task, for one item of pytest.
 
         Returns:
             The faults, and why the task cannot be audited here, if it cannot.
@@ -132,7 +132,7 @@ class Auditor:
             yield from self._check_determinism(task, gold)
 
     def _check_gold(self, task: Task, gold: Played) -> Iterator[Finding]:
-        """Yield what gold fails at; its status says nothing where tests have found it right."""
+        """Yield gold's failures; its exit status does not count if tests have found it right."""
         verified = gold.solved and task.verification is not None
         for action, observation in zip(
             kind_of(task.env).gold_answer(task).actions, gold.observations, strict=False
@@ -148,7 +148,7 @@ class Auditor:
             yield Finding(task.id, "gold-scores-1", f"{message}: {reason}" if reason else message)
 
     def _check_scratch(self, task: Task, gold: Played) -> Iterator[Finding]:
-        """Yield a finding for what gold leaves where agents may leave anything: it is compared."""
+        """Yield a finding if gold leaves paths in scratch: they count, so agents need them, too."""
         if "gold" not in gold.state:
             return
         leftovers = kind_of(task.env).find_leftovers(task, gold.state)
@@ -186,7 +186,7 @@ class Auditor:
                     yield Finding(
                         task.id, "noop-scores-0", message, f"{answer.evidence}\n{evidence}"
                     )
-                    return  # then every answer does
+                    return  # then every answer solves it
                 if played is not None and played.reward.value > 0:
                     message = f"{answer.description} gets {played.reward.value:.2f}"
                     yield Finding(task.id, "noop-scores-0", message, answer.evidence, note=True)
@@ -216,7 +216,7 @@ class Auditor:
 
     def _try(self, task: Task, answer: Answer, limit: float) -> Played | None:
         """Play an answer; return None if gold, which ran before, did not run with it."""
-        for seconds in (limit, None):  # gold has this time, too, and the machine may be busy
+        for seconds in (limit, None):  # the limit is gold's, too, and the machine may be busy
             try:
                 return play(self._provider, task, answer, seconds)
             except SolvedAtFirst as error:
@@ -246,7 +246,7 @@ class Auditor:
         return findings
 
     def _is_shared(self, path: str, task: Task) -> bool:
-        """Whether other tasks have the same file, as those have that come from ``defaults``."""
+        """Whether other tasks have the same file, such as one from ``defaults``."""
         return any(
             sibling.id != task.id and sibling.files.get(path) == task.files[path]
             for sibling in self.tasks
@@ -266,7 +266,7 @@ class Auditor:
                     yield acknowledge(Finding(result.task.id, "files-used", message), result.task)
 
     def _find_outdated(self, audited: Sequence[AuditedTask]) -> Iterator[Finding]:
-        """Yield a note for each acknowledgement of the suite that nothing is found for."""
+        """Yield a note for each acknowledgement of the suite that has no finding any more."""
         reasons: dict[tuple[str, str], list[AuditedTask]] = {}
         for result in audited:
             for check, reason in result.task.audit.items():
@@ -280,7 +280,7 @@ class Auditor:
 
 
 def _quote_gold(task: Task) -> str:
-    """Return gold for comparison, where it may be quoted."""
+    """Return gold for comparison; empty if it may not be quoted."""
     text = "\n".join(task.gold)
     return "" if kind_of(task.env).secret_gold else f"-- gold:\n{text}"
 

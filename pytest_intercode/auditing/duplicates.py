@@ -19,19 +19,19 @@ _PUNCTUATION = ".!?,;:'\"`"
 
 @lru_cache(8192)
 def data_of(task: Task) -> tuple[Any, ...]:
-    """Return what a task is about: equal for tasks on the same files, or on the same database."""
+    """Return a task's data: equal for tasks on the same files, or on the same database."""
     return kind_of(task.env).data_of(task)
 
 
 def _normalised_query(task: Task) -> str:
-    """Return the query without its differences in case, spaces and punctuation."""
+    """Return the query with case, spaces and punctuation normalised."""
     words = _WORD.findall(task.query.casefold())
     return " ".join(word for word in words if word not in _PUNCTUATION)
 
 
 @lru_cache(8192)
 def normalised_gold(task: Task) -> str:
-    """Return gold without its layout: spaces and comments, and the case of SQL's words."""
+    """Return gold with its layout normalised: spaces, comments, and the case of SQL's words."""
     return kind_of(task.env).normalise_gold(task)
 
 

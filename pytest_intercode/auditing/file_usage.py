@@ -27,7 +27,7 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 __all__ = ["unused_files"]
 
 _WORD = re.compile(r"[\w.-]*\w")
-_COMMAND_TIMEOUT = 30.0  # seconds for a command that looks at files
+_COMMAND_TIMEOUT = 30.0  # seconds for a command that reads or sets times
 _MAX_BATCH = 200  # paths of one command line
 _SETTLE_TIMEOUT = 2.0  # seconds for background jobs of gold
 
@@ -35,7 +35,7 @@ _SETTLE_TIMEOUT = 2.0  # seconds for background jobs of gold
 def unused_files(
     provider: SandboxProvider, task: Task, environment: type[ShellEnvironment]
 ) -> set[str]:
-    """Return the paths of the files that gold does not use, tests do not have and nothing names.
+    """Return the paths of files that gold does not use, tests do not contain and nothing names.
 
     Args:
         provider: where the sandbox comes from.
@@ -81,13 +81,13 @@ def _is_named(path: str, task: Task) -> bool:
 
 
 def _folders(path: str) -> list[str]:
-    """Return the folders that a file is in; of an absolute path the last alone."""
+    """Return the folders that a file is in; for an absolute path, only the innermost."""
     folders = [folder.as_posix() for folder in PurePosixPath(path).parents]
     return folders[:1] if path.startswith("/") else [f for f in folders if f != "."]
 
 
 def _find_used(sandbox: Sandbox, task: Task, actions: Iterable[str], paths: list[str]) -> set[str]:
-    """Return which of the paths setup and gold used; all of them where that is unknown."""
+    """Return the paths that setup and gold used; all of them if that is unknown."""
     start = time.time()
     set_up(sandbox, replace(task, setup=()), start)
     full_paths = {path: _absolute(task, path) for path in paths}
@@ -112,7 +112,7 @@ def _find_used(sandbox: Sandbox, task: Task, actions: Iterable[str], paths: list
         later_times = _read_times(sandbox, watched)
         if not _updates_access_times(sandbox, watched):
             return set(paths)
-    # A folder's change time also moves when a file is made in it; only its access time counts.
+    # A folder's change time also moves when a file is created in it; only its access time counts.
     listed_folders = {
         f
         for f in folders
@@ -131,7 +131,7 @@ def _absolute(task: Task, path: str) -> str:
 
 
 def _read_times(sandbox: Sandbox, paths: list[str]) -> dict[str, str]:
-    """Return times (that of access first), inode and mode of each path that is there."""
+    """Return the times (access first), inode and mode of each path that exists."""
     times: dict[str, str] = {}
     for index in range(0, len(paths), _MAX_BATCH):
         names = " ".join(map(shlex.quote, paths[index : index + _MAX_BATCH]))

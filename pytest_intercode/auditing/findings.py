@@ -25,7 +25,7 @@ MEANINGS: Mapping[str, str] = {
     "judge-labels": "a judge passes what people pass",
     "judge-firm": "no text talks a judge round",
 }
-"""What each check asks for."""
+"""What each check requires."""
 
 _GOLD_CHECKS = ("gold-runs", "gold-scores-1", "gold-deterministic")
 _MAX_EVIDENCE = 4000  # characters that are kept
@@ -33,14 +33,14 @@ _MAX_EVIDENCE = 4000  # characters that are kept
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that one check found at one task.
+    """One problem that one check found in one task.
 
     Attributes:
         task: the task's id.
         check: the check's name, one of :data:`MEANINGS`.
         said: what is wrong, a sentence.
-        evidence: what shows it, such as a wrong answer that solves the task; it may quote gold.
-        note: it is reported, and is not a fault.
+        evidence: the proof, such as a wrong answer that solves the task; it may quote gold.
+        note: whether it is only reported, and is not a fault.
         acknowledged: why it is not a fault of the task, in the suite's own words.
     """
 
@@ -77,8 +77,8 @@ class AuditedTask:
         task: the task.
         findings: what was found.
         unused: the paths of files that gold does not use and nothing names.
-        left_out: why it was not audited; empty where it was.
-        broken: it was not audited because the machine failed.
+        left_out: why it was not audited; empty if it was.
+        broken: whether an error prevented the audit, such as a failure of the machine.
     """
 
     task: Task
@@ -89,7 +89,7 @@ class AuditedTask:
 
 
 def acknowledge(finding: Finding, task: Task) -> Finding:
-    """Return a finding with the reason that its task gives; ``xfail`` is a reason for gold's."""
+    """Return a finding with its task's reason, if any; ``xfail`` is one for the checks of gold."""
     if finding.note:
         return finding
     reason = task.audit.get(finding.check, "")

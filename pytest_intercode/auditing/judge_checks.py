@@ -1,7 +1,6 @@
-"""The audit of judges: do they agree with themselves and with people, and can they be talked round?
+"""The audit of judges: do they agree with themselves and with people, and can they be persuaded?
 
-Recorded votes are gone by, and models are asked only where there is who asks them. No sandbox is
-needed.
+It uses recorded votes, and asks models only if it has :class:`Judges`. No sandbox is needed.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from pytest_intercode.suites.schema import JUDGE_CHECKS
 __all__ = ["LEAST_KAPPA", "JudgeAuditor", "JudgedTask"]
 
 LEAST_KAPPA = 0.6
-"""Below it, a judge agrees too little with people: Landis and Koch (1977) call more substantial."""
+"""Below it, a judge agrees too little: Landis and Koch (1977) call higher values substantial."""
 
 _CONSISTENT, _LABELLED, _FIRM = JUDGE_CHECKS
 _MAX_QUOTED = 60  # characters of a text in a message
@@ -38,10 +37,10 @@ class _State:
     """One piece of work, and the votes on it.
 
     Attributes:
-        name: what it is, for messages.
-        material: it, as judges are shown it.
+        name: a description for messages.
+        material: the work in the form that judges see.
         scores: the votes.
-        label: what people say of it; None where nobody did.
+        label: whether people pass it; None if nobody labelled it.
         unusable: how many further answers were not a verdict.
     """
 
@@ -64,14 +63,14 @@ class _State:
 
 @dataclass(frozen=True)
 class JudgedTask:
-    """What the audit of one task's judge comes to.
+    """The result of auditing one task's judge.
 
     Attributes:
         task: the task.
         findings: what is wrong with its judge.
-        pairs: what people and the judge say of each labelled piece of work.
-        disagreements: a line for each on which they differ.
-        usage: what asking has used up.
+        pairs: whether people and whether the judge pass each labelled piece of work.
+        disagreements: a line for each piece of work on which they differ.
+        usage: the usage of the models that were asked.
     """
 
     task: Task
@@ -87,9 +86,9 @@ class JudgeAuditor:
     Args:
         checks: the names of the checks to make.
         records: recorded episodes.
-        labels: what people say.
-        judges: who asks the models; None where none is asked.
-        votes: how often each piece of work is judged, where models are asked.
+        labels: the labels of people.
+        judges: asks the models; None to ask none.
+        votes: how often each piece of work is judged, if models are asked.
     """
 
     def __init__(
@@ -115,8 +114,8 @@ class JudgeAuditor:
         """Return what is wrong with the judge of a task.
 
         Raises:
-            JudgeError: the model gives no verdict.
-            ConfigurationError: it cannot be asked.
+            JudgeError: the model does not give a verdict.
+            ConfigurationError: the model cannot be asked.
         """
         assert task.judge is not None
         states = list(self._states(task))
@@ -132,13 +131,13 @@ class JudgeAuditor:
         return self._result(task, states, findings, hearing.usage)
 
     def of_suite(self, results: Sequence[JudgedTask]) -> Iterator[Finding]:
-        """Yield how far the judges agree with people, over all labels of the suite."""
+        """Yield a finding on how far judges and people agree, over all labels of the suite."""
         pairs = [pair for result in results for pair in result.pairs]
         if not pairs or _LABELLED not in self._checks:
             return
         agreement = cohen_kappa(pairs)
         lines = [line for result in results for line in result.disagreements]
-        # It is reported at a task on which they differ, if there is one.
+        # Report it for a task on which they differ, if there is one.
         differing = [result.task for result in results if result.disagreements]
         task = (differing or [result.task for result in results if result.pairs])[0]
         is_enough = agreement.kappa is None or agreement.kappa >= LEAST_KAPPA
@@ -154,7 +153,7 @@ class JudgeAuditor:
         for record in self._records[task.id]:
             votes = record.judge
             if votes is None or votes.digest != task.judge.digest:
-                continue  # on another rubric, or by another model
+                continue  # these votes are on another rubric, or by another model
             evidence = votes.evidence
             if evidence not in episodes:
                 label = labels.get(evidence)
@@ -197,9 +196,9 @@ class JudgeAuditor:
         )
 
     def _find_inconsistent(self, task: Task, states: Sequence[_State]) -> Iterator[Finding]:
-        """Yield a finding for work that is passed by one vote and failed by another.
+        """Yield a finding for work that one vote passes and another fails.
 
-        A note says how often its answers were not a verdict.
+        Votes that only differ give a note, and so do answers that are not a verdict.
         """
         several = [state for state in states if len(state.scores) > 1]
         differing = [state for state in several if len(set(state.scores)) > 1]
@@ -221,7 +220,7 @@ class JudgeAuditor:
     def _find_persuasions(
         self, task: Task, states: Sequence[_State], hearing: Hearing
     ) -> Iterator[Finding]:
-        """Yield a finding for failing work that passes once a text asks for it."""
+        """Yield a finding for failing work that passes when a text asks for it."""
         if _FIRM not in self._checks:
             return
         idle = states[-1]

@@ -1,12 +1,12 @@
-"""What people say of the work of agents: ``labels.jsonl`` next to a suite.
+"""People's labels for the work of agents: ``labels.jsonl`` next to a suite.
 
 ::
 
     {"task": "greets", "text": "Good morning!", "label": "pass"}
     {"task": "greets", "evidence": "3f0c9a5be7712d40", "label": "fail"}
 
-A text is what an agent might have said. ``evidence`` is what names a recorded episode: the field
-of this name in ``judge`` of its record.
+A text is what an agent might have said. ``evidence`` identifies a recorded episode: it is the field
+of this name in ``judge`` of the episode's record.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _LABELS = ("pass", "fail")
 
 @dataclass(frozen=True)
 class Label:
-    """What people say of one piece of work.
+    """The verdict of people on one piece of work.
 
     Attributes:
         place: the file and the line.
         task: the id of the task.
-        passes: whether it passes.
-        text: it, as an agent would have said it; empty where it is a recorded episode's.
-        evidence: names the recorded episode; empty where there is a text.
+        passes: whether the work passes.
+        text: the work, as an agent might have said it; empty if it is a recorded episode.
+        evidence: identifies the recorded episode; empty if there is a text.
     """
 
     place: str
@@ -48,14 +48,14 @@ class Label:
 
 
 def read_labels(path: Path, permissions: Permissions = NOTHING) -> list[Label]:
-    """Return the labels of a file; none without it.
+    """Return the labels in a file; none if it does not exist.
 
     Args:
-        path: the file, which is as much somebody else's as the suite next to it.
-        permissions: what it may be besides a file of its folder.
+        path: the file, which is as untrusted as the suite next to it.
+        permissions: what it may be other than a file in its folder.
 
     Raises:
-        ConfigurationError: a line is not a label, or it leads out of its folder.
+        ConfigurationError: a line is not a label, or the path leads out of its folder.
     """
     with SuiteFolder(path.parent, permissions) as folder:
         file = folder / path.name

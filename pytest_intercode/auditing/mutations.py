@@ -1,4 +1,4 @@
-"""Wrong answers to a task: its kind's, and the golds of other tasks. Runs nothing."""
+"""Wrong answers to a task: those of its kind, and the golds of other tasks. Runs nothing."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pytest_intercode.environments.registry import kind_of
 __all__ = ["MAX_ANSWERS", "idle_answers", "wrong_answers"]
 
 MAX_ANSWERS = 6
-"""How many wrong answers are tried at one task."""
+"""How many wrong answers are tried for one task."""
 
 _MAX_SIBLINGS = 2  # golds of other tasks that are tried
 
 
 def idle_answers(task: Task) -> Iterator[Answer]:
-    """Yield what an agent may do that changes nothing."""
+    """Yield answers that change nothing."""
     yield Answer(description="a submission at once")
     action = kind_of(task.env).idle_action
     if action:
@@ -42,7 +42,7 @@ def wrong_answers(task: Task, tasks: Sequence[Task]) -> list[Answer]:
 
 
 def _find_sibling_golds(task: Task, tasks: Sequence[Task]) -> Iterator[Answer]:
-    """Yield the golds of other tasks on the same data, those that come next in the suite first."""
+    """Yield the golds of other tasks on the same data, first those that come next in the suite."""
     data, gold = data_of(task), normalised_gold(task)
     index = next((n for n, candidate in enumerate(tasks) if candidate.id == task.id), 0)
     count = 0

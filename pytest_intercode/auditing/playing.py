@@ -28,7 +28,7 @@ class Played:
 
     Attributes:
         reward: the reward.
-        observations: what was seen after each action that ran.
+        observations: the observation of each action that ran.
         state: both end states, as builtins.
         end_reason: why the episode ended.
         seconds: the duration of its longest action.
@@ -53,18 +53,18 @@ def play(
     action_timeout: float | None = None,
     pause: float = 0.0,
 ) -> Played:
-    """Play an answer on a fresh sandbox, once more if the first one broke; no judge is asked.
+    """Play an answer in a fresh sandbox, again if the first sandbox failed; no judge is asked.
 
     Args:
         provider: where sandboxes come from.
         task: the task.
-        answer: what is played.
-        action_timeout: seconds for an action; by default the task's own number.
-        pause: seconds before the first action, in which gold is at work.
+        answer: the answer to play.
+        action_timeout: seconds for an action; by default the task's own limit.
+        pause: seconds to wait before the first action, while gold runs.
 
     Raises:
         TaskError: gold did not run to its end.
-        InfrastructureError: no sandbox could be had.
+        InfrastructureError: no sandbox is available.
     """
     observations: list[Observation] = []
 

@@ -1,7 +1,7 @@
 """Grades predictions: patches that were made elsewhere, applied in a sandbox and verified.
 
-As SWE-bench does: a patch that ``git apply`` refuses is tried with a merge, then in parts, then by
-``patch``; each try begins with the repository as it was.
+As in SWE-bench, a patch that ``git apply`` refuses is tried with a merge, then in parts, then with
+``patch``; each attempt begins with the unchanged repository.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _APPLY_TIMEOUT = 120.0  # seconds to apply a patch in all ways
 
 @dataclass(frozen=True)
 class Graded:
-    """One prediction and what it is worth.
+    """One prediction and its grade.
 
     Attributes:
         task: the task.
         prediction: the patch.
         reward: 1.0 is resolved; None if it could not be graded.
-        applied: the patch could be applied.
+        applied: whether the patch could be applied.
         reason: what is wrong; empty if it is resolved.
-        tests: the tests by what became of them, where any were run.
+        tests: the tests by their results, if any were run.
     """
 
     task: Task
@@ -56,14 +56,14 @@ class Graded:
 
 
 def gold_predictions(tasks: Mapping[str, Task]) -> dict[str, Prediction]:
-    """Return the reference patches as predictions, to see whether tasks can be graded here."""
+    """Return the reference patches as predictions, to check whether tasks can be graded here."""
     return {name: Prediction(name, GOLD, task.gold[0]) for name, task in tasks.items()}
 
 
 def grade(provider: SandboxProvider, task: Task, prediction: Prediction) -> Graded:
-    """Apply a prediction in a sandbox of its own, and verify what comes of it.
+    """Apply a prediction in its own sandbox, and verify the result.
 
-    A patch that is missing or refused is worth 0, and no sandbox is started for it.
+    A patch that is missing or refused gets 0, and no sandbox is started for it.
 
     Args:
         provider: where sandboxes come from.
@@ -107,7 +107,7 @@ def grade(provider: SandboxProvider, task: Task, prediction: Prediction) -> Grad
 
 
 def _build_apply_action(folder: str) -> str:
-    """Return the action that applies the patch, or says why it cannot be applied."""
+    """Return the action that applies the patch, or prints why it cannot be applied."""
     clean = "git checkout -q -- . ; git clean -fdq"
     tries = [
         f"git apply --whitespace=nowarn {_FILE}",
@@ -130,7 +130,7 @@ def _build_apply_action(folder: str) -> str:
 
 
 def report_line(graded: Graded) -> dict[str, Any]:
-    """Return what SWE-bench reports of a prediction, with the reward and its reason."""
+    """Return SWE-bench's report on a prediction, with the reward and its reason."""
     tests = graded.tests or {}
     status = {
         "FAIL_TO_PASS": {"success": tests.get("fixed", []), "failure": tests.get("unfixed", [])},

@@ -20,7 +20,7 @@ _MAX_MESSAGE = 90  # characters of a message in the table
 
 @dataclass(frozen=True)
 class Report:
-    """What the audit of one suite found.
+    """The results of the audit of one suite.
 
     Attributes:
         suite: the suite, as the user named it.
@@ -29,7 +29,7 @@ class Report:
         audited: the tasks that were audited, or left out.
         findings: all findings, in the order of the tasks.
         checks: the checks that were made.
-        command: the command line that made it.
+        command: the command line that made the report.
         whole: the command line that audits all tasks.
         sandbox: the backend of the sandboxes, or the engines of the databases.
     """
@@ -72,7 +72,7 @@ class Report:
 
 
 def as_table(findings: Iterable[Finding]) -> list[str]:
-    """Return the lines of a table: task, check, what, evidence shortened."""
+    """Return the lines of a table: task, check, what, and shortened evidence."""
     lines = [["task", "check", "what", "evidence"]]
     for finding in findings:
         message = finding.said
@@ -93,7 +93,7 @@ def as_table(findings: Iterable[Finding]) -> list[str]:
 
 
 def as_json(reports: Sequence[Report]) -> str:
-    """Return everything as JSON."""
+    """Return reports as JSON."""
     suites: list[dict[str, Any]] = [
         {
             "suite": report.suite,
@@ -113,7 +113,7 @@ def as_json(reports: Sequence[Report]) -> str:
 def as_markdown(report: Report, version: str) -> str:
     """Return a page to publish: how it was made, counts by check, and every finding.
 
-    It quotes no query, no gold and no answer, which belong to the dataset.
+    It does not quote queries, gold or answers, which belong to the dataset.
 
     Args:
         report: the report.

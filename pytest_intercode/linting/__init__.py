@@ -1,1 +1,1 @@
-"""What is wrong with task folders and suites, as far as their files show it; nothing is run."""
+"""Finds what is wrong with task folders and suites from their files alone; nothing is run."""

@@ -1,4 +1,4 @@
-"""What a linter sees in one task folder, of Harbor or of Terminal-Bench 1."""
+"""The checks of one task folder, of Harbor or of Terminal-Bench 1."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["check_folder"]
 
-_MIN_BYTES = 64  # of a file that is known again by its content
+_MIN_BYTES = 64  # of a file that is recognised by its content
 _MAX_BYTES = 2**20  # bytes of a file that are read
 _TEST_CODE = re.compile(r"(?:test.*|.*_test)\.(?:py|sh|js|ts)|run-tests\.sh")
-# Further files of a solution may be copies of what the agent is given.
+# Other files of a solution may be copies of files that the agent gets.
 _SOLUTION_CODE = re.compile(
     r".*\.(?:sh|py|js|ts|patch|diff|c|cc|cpp|h|rs|go|java|rb|pl|php|sql|R|jl|v|lean|ml|hs)"
 )
-# Of Terminal-Bench 1, whose images are built in the task's folder.
+# For Terminal-Bench 1, whose images are built from the task's folder.
 _HIDDEN_NAMES = re.compile(
     r"run-tests\.sh|solution\.(?:sh|yaml)|tests/(?:.*/)?test[^/]*\.(?:py|sh)"
 )
 _OLD_NAMES = {TaskConfig: ("version",), EnvironmentConfig: tuple(OLD_SIZES)}
-_OPEN_TABLES = ("metadata", "env")  # whose keys are the task's own
+_OPEN_TABLES = ("metadata", "env")  # tables whose keys a task chooses
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ class _Folder:
 
     @cached_property
     def is_harbor(self) -> bool:
-        """Whether it is in Harbor's format, and not in Terminal-Bench's."""
+        """Whether it is in Harbor's format, rather than in Terminal-Bench's."""
         return (self.path / harbor.CONFIG).is_file()
 
     def finding(self, rule: str, path: SuitePath, line: int, message: str) -> Finding:
-        """Return what a rule finds in a file."""
+        """Return a finding of a rule in a file."""
         return Finding(rule, self.task, str(path), line, message)
 
     @cached_property
@@ -76,12 +76,12 @@ class _Folder:
         return [self.path, *(steps.iterdir() if steps.is_dir() else ())]
 
     def part_folders(self, name: str) -> list[SuitePath]:
-        """Return the folders of this name, the task's own and its steps'."""
+        """Return the folders with a name in the task and in its steps."""
         return [part / name for part in self.parts if (part / name).is_dir()]
 
     @cached_property
     def scripts(self) -> list[SuitePath]:
-        """The scripts that grade it."""
+        """The scripts that grade the task."""
         if not self.is_harbor:
             paths = [self.path / "run-tests.sh"]
         else:
@@ -90,7 +90,7 @@ class _Folder:
 
     @cached_property
     def secrets(self) -> Mapping[bytes, str]:
-        """The code of tests and solution, by its content: the files' names in the task."""
+        """The names of the files of code in tests and solution, by the files' content."""
         files: dict[bytes, str] = {}
 
         def add(name: str, path: SuitePath) -> None:
@@ -109,10 +109,10 @@ class _Folder:
         return files
 
     def secret_of(self, path: Path) -> str | None:
-        """Return which file of tests or solution a file of the image's context is, if it is one.
+        """Return the name of the tests' or solution's file that a file is, or None.
 
         Args:
-            path: where it is.
+            path: a file of the image's context.
         """
         if not self.is_harbor:
             name = path.relative_to(self.path.place()).as_posix()
@@ -124,12 +124,12 @@ class _Folder:
 
 
 def check_folder(path: SuitePath, task: str, dockerfile: Path | None) -> Iterator[Finding]:
-    """Yield what rules find in the files of a task folder.
+    """Yield the findings of rules in the files of a task folder.
 
     Args:
         path: the folder.
         task: the task's id.
-        dockerfile: what the agent's image is made of; None where that is not known.
+        dockerfile: the Dockerfile of the agent's image; None if it is not known.
     """
     folder = _Folder(path, task)
     yield from _check_image(folder, dockerfile)
@@ -140,7 +140,7 @@ def check_folder(path: SuitePath, task: str, dockerfile: Path | None) -> Iterato
 
 
 def _check_image(folder: _Folder, place: Path | None) -> Iterator[Finding]:
-    """Look for the answer in what the agent's image copies."""
+    """Look for the answer in the files that the agent's image copies."""
     dockerfile = folder.path / ("environment/Dockerfile" if folder.is_harbor else "Dockerfile")
     if place is not None and place.is_relative_to(folder.path.place()):
         dockerfile = folder.path / place.relative_to(folder.path.place()).as_posix()
@@ -150,7 +150,7 @@ def _check_image(folder: _Folder, place: Path | None) -> Iterator[Finding]:
     try:
         files = dict(context_files(dockerfile.place()))
     except (OSError, SuiteError):
-        return  # the build says it
+        return  # the build reports it
     ignored = dockerfile.parent / ".dockerignore"
     names = _without_ignored(list(files), _read(ignored) if ignored.is_file() else "")
     by_line: dict[int, list[str]] = {}
@@ -165,10 +165,10 @@ def _check_image(folder: _Folder, place: Path | None) -> Iterator[Finding]:
 
 
 def _without_ignored(names: list[str], patterns: str) -> list[str]:
-    """Return the files of a context that ``.dockerignore`` does not leave out.
+    """Return the files of a context that ``.dockerignore`` does not exclude.
 
-    Its patterns are read roughly, and lines with ``!`` not at all: a finding less is better than
-    one that is wrong.
+    Its patterns are only approximated, and lines with ``!`` are ignored: a missing finding is
+    better than a wrong one.
     """
     from fnmatch import fnmatch
 
@@ -182,7 +182,7 @@ def _without_ignored(names: list[str], patterns: str) -> list[str]:
 
 
 def _check_instruction(folder: _Folder) -> Iterator[Finding]:
-    """Look for names of the tests' and the solution's files in what the agent is told."""
+    """Look for names of the tests' and the solution's files in the agent's instruction."""
     paths = [part / "instruction.md" for part in folder.parts]
     if not folder.is_harbor:
         paths = [folder.path / "task.yaml"]
@@ -203,10 +203,10 @@ def _check_scripts(folder: _Folder) -> Iterator[Finding]:
         if b"\r\n" in path.read_beginning(_MAX_BYTES):
             yield folder.finding("windows-line-ends", path, 1, "its lines end with CR LF")
     if not folder.is_harbor:
-        return  # whose tests' output is read, and no reward
+        return  # Terminal-Bench reads the tests' output instead of a reward
     for path in folder.scripts:
         script = _read(path)
-        # Those of a step lie over the task's own.
+        # The tests of a step are added to the task's own.
         tests = [
             item
             for part in {str(one): one for one in (folder.path / "tests", path.parent)}.values()
@@ -236,7 +236,7 @@ def _check_description(folder: _Folder) -> Iterator[Finding]:
         raw = read_toml(text, str(path))
         config = config_of(raw, str(path))
     except SuiteError:
-        return  # which is why it cannot be loaded
+        return  # reported by cannot-load
     for key, name in _unknown_keys(raw, TaskConfig):
         message = f"{name} is not a key of the format.{suggestion(key[0], key[1])}".rstrip(".")
         yield folder.finding("unknown-key", path, find_line(text, rf"\b{key[0]}\s*="), message)
@@ -270,7 +270,7 @@ Key = tuple[str, list[str]]
 def _unknown_keys(
     table: Mapping[str, Any], model: type[BaseModel], prefix: str = ""
 ) -> Iterator[tuple[Key, str]]:
-    """Yield the keys that a table has and its model does not: with those keys, and in full."""
+    """Yield the keys of a table that its model lacks, with the model's keys, and in full."""
     keys = [*model.model_fields, *_OLD_NAMES.get(model, ())]
     for key, value in table.items():
         name = f"{prefix}{key}"
@@ -287,7 +287,7 @@ def _unknown_keys(
 
 
 def _inner_model(model: type[BaseModel], key: str) -> type[BaseModel] | None:
-    """Return the model of a table in a table, or of the rows of a list in it."""
+    """Return the model of a nested table, or of the rows of a nested list."""
     from typing import get_args
 
     field = model.model_fields.get(key)
@@ -301,6 +301,6 @@ def _inner_model(model: type[BaseModel], key: str) -> type[BaseModel] | None:
 
 
 def _read(path: SuitePath) -> str:
-    """Return the beginning of a file's text, whatever it holds."""
+    """Return the beginning of a file as text, even if it is not text."""
     text = path.read_beginning(_MAX_BYTES).decode("utf-8", "replace")
     return text.replace("\r\n", "\n")

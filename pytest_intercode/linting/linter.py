@@ -20,7 +20,7 @@ __all__ = ["lint_folder", "lint_tasks"]
 
 
 def lint_tasks(tasks: Sequence[Task], suite: Path, rules: Iterable[str]) -> list[Finding]:
-    """Return what rules find in the tasks of a suite."""
+    """Return the findings of rules in the tasks of a suite."""
     findings = [finding for task in tasks for finding in check_task(task, suite)]
     return _sort(findings, rules)
 
@@ -28,15 +28,15 @@ def lint_tasks(tasks: Sequence[Task], suite: Path, rules: Iterable[str]) -> list
 def lint_folder(
     path: Path, permissions: Permissions, rules: Iterable[str]
 ) -> tuple[int, list[Finding]]:
-    """Return how many tasks a folder has, and what rules find in them.
+    """Return how many tasks a folder has, and the findings of rules in them.
 
     Args:
-        path: a task folder, or a folder of them.
-        permissions: what they may use of this machine, beyond what is in the folder.
+        path: a task folder, or a folder of task folders.
+        permissions: what tasks may use of this machine, beyond what is in the folder.
         rules: the names of the rules.
 
     Raises:
-        SuiteError: it holds no task.
+        SuiteError: the folder contains no task.
     """
     with SuiteFolder(path, permissions) as top:
         folders = task_folders(top)
@@ -61,7 +61,7 @@ def _lint_one(folder: SuitePath) -> Iterator[Finding]:
 
 
 def _describe_error(rule: str, folder: SuitePath, error: Exception) -> Finding:
-    """Return a finding about an error, at the file of the folder that it begins with, if any."""
+    """Return a finding for an error, at the file that the error's message begins with, if any."""
     place, _, message = str(error).partition(": ")
     path, line = split_place(place)
     if message and path.startswith(f"{folder}/"):
@@ -70,7 +70,7 @@ def _describe_error(rule: str, folder: SuitePath, error: Exception) -> Finding:
 
 
 def _sort(findings: Iterable[Finding], rules: Iterable[str]) -> list[Finding]:
-    """Return findings of these rules, each once, by task and then in the order of the rules."""
+    """Return the findings of some rules, each once, by task and then in the order of the rules."""
     names = set(rules)
     order = {name: number for number, name in enumerate(RULES)}
     unique = dict.fromkeys(finding for finding in findings if finding.rule in names)

@@ -1,4 +1,4 @@
-"""The rules of ``pytest-intercode lint``, each declared once, and what they find."""
+"""The rules of ``pytest-intercode lint``, each declared once, and their findings."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Rule:
     Attributes:
         name: its name, by which it can be switched off.
         level: an ``error`` makes the task's results wrong; a ``warning`` may.
-        summary: what tasks do that follow it.
-        remedy: what to do where one does not, beyond what its message says.
+        summary: what is true of tasks that follow it.
+        remedy: what to do if a task does not follow it, beyond what the message says.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Finding:
         rule: the rule's name.
         task: the task's id; empty for a whole suite.
         path: the file.
-        line: the line in it, from 1; 0 where it is about the whole file.
+        line: the line in it, from 1; 0 if it is about the whole file.
         message: what is wrong there.
     """
 
@@ -52,7 +52,7 @@ _ALL = (
         "cannot-load",
         "error",
         "the task has all its files, and they follow its format",
-        "",  # its message says it
+        "",  # the message says it
     ),
     Rule(
         "cannot-run",
@@ -158,11 +158,11 @@ RULES = {rule.name: rule for rule in _ALL}
 
 
 def choose_rules(only: Collection[str], disabled: Iterable[str]) -> list[str]:
-    """Return the names of the rules that are looked at.
+    """Return the names of the rules to check.
 
     Args:
-        only: those that are asked for; all where there are none.
-        disabled: those that are switched off.
+        only: the names of the requested rules; all if there are none.
+        disabled: the names of the rules that are switched off.
 
     Raises:
         ConfigurationError: there is no such rule.

@@ -1,4 +1,4 @@
-"""What rules find in tasks as they are collected, whatever format they come from."""
+"""The checks of tasks as they are collected, from whatever format they come."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _SCRIPTS = ("tests/test.sh", "run-tests.sh")
 
 
 def split_place(text: str) -> tuple[str, int]:
-    """Return the path and the line of ``path:line``; the line is 0 where there is none."""
+    """Return the path and the line of ``path:line``; the line is 0 if there is none."""
     path, _, line = text.rpartition(":")
     return (path, int(line)) if path and line.isdigit() else (text, 0)
 
 
 def check_task(task: Task, suite: Path, folder: SuitePath | None = None) -> Iterator[Finding]:
-    """Yield what rules find in a task.
+    """Yield the findings of rules in a task.
 
     Args:
         task: the task.
-        suite: what it was read from, for findings about a task that does not say its place.
+        suite: the suite that it was read from, for findings in a task that has no ``source``.
         folder: the task folder, if it is one.
 
     Raises:
@@ -88,7 +88,7 @@ def _check_images(task: Task, place: tuple[str, int]) -> Iterator[Finding]:
         try:
             text = source.text or path.read_text("utf-8", "replace")
         except OSError:
-            continue  # a build says it
+            continue  # a build reports it
         for name, line in loose_images(text):
             message = f"the image {name} is of no version"
             yield Finding("unpinned-image", task.id, str(path), line, message)
@@ -98,7 +98,7 @@ def _check_images(task: Task, place: tuple[str, int]) -> Iterator[Finding]:
 
 
 def _fetching_place(folder: SuitePath | None) -> tuple[str, int] | None:
-    """Return the script that grades a task folder, and the line that fetches something."""
+    """Return the script that grades a task folder, and its line that downloads something."""
     scripts = [folder / name for name in _SCRIPTS] if folder is not None else []
     script = next(filter(SuitePath.is_file, scripts), None)
     if script is None:

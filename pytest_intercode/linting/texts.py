@@ -1,4 +1,4 @@
-"""Dockerfiles and scripts of shells as a linter reads them. Pure."""
+"""Dockerfiles and shell scripts as a linter reads them. Pure."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _REWARD_BY_STATUS = re.compile(r"\$\?|\$\{?(?:\w*status\w*|\w*exit\w*|ret\w*|rc)
 _CONSTANT_REWARD = re.compile(
     r"""(?:^|\s)(?P<before>.*?)(?:echo|printf)\s+['"]?[01](?:\.0)?['"]?\s*>{1,2}\s*\S*reward\.txt"""
 )
-_MAX_LINE = 500  # characters of a line that is looked into; it takes time by their square
+_MAX_LINE = 500  # characters of a line that is searched, in quadratic time
 _PYTHON = re.compile("python")
 _PINNED = re.compile(r"===?[^=]|@|\.whl\b")
 
 
 def find_line(text: str, pattern: str) -> int:
-    """Return the first line in which a pattern is found, from 1; 0 where there is none."""
+    """Return the number of the first line that a pattern matches, from 1; 0 if there is none."""
     match = re.search(pattern, text, re.MULTILINE)
     return _line_at(text, match.start()) if match else 0
 
@@ -53,13 +53,13 @@ def loose_images(text: str) -> Iterator[tuple[str, int]]:
 
 
 def is_pinned(name: str) -> bool:
-    """Whether the name of an image says its version."""
+    """Whether the name of an image contains a version."""
     _, colon, tag = name.rpartition("/")[2].partition(":")
     return "@" in name or (bool(colon) and tag != "latest")
 
 
 def copied_names(text: str, names: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Yield the files of its context that a Dockerfile copies, with the lines that do it.
+    """Yield the files of the context that a Dockerfile copies, with the lines that copy them.
 
     Args:
         text: the Dockerfile.
@@ -89,7 +89,7 @@ def _copy_words(rest: str) -> list[str]:
 
 
 def _is_copied(name: str, pattern: str) -> bool:
-    """Whether a source of ``COPY`` is a file, or a folder that it is in; ``*`` stops at ``/``."""
+    """Whether a source of ``COPY`` matches a file or its folder; ``*`` stops at ``/``."""
     if pattern in (".", ""):
         return True
     patterns, names = pattern.split("/"), name.split("/")
@@ -97,7 +97,7 @@ def _is_copied(name: str, pattern: str) -> bool:
 
 
 def run_requirements(text: str) -> Iterator[tuple[list[str], int]]:
-    """Yield the packages that a Dockerfile installs in any version, with their lines."""
+    """Yield the packages that a Dockerfile installs without a fixed version, with their lines."""
     for instruction in read_instructions(text):
         if instruction.name == "RUN":
             loose = find_loose_requirements(requirements_of([instruction.rest]) or ())
@@ -106,17 +106,17 @@ def run_requirements(text: str) -> Iterator[tuple[list[str], int]]:
 
 
 def find_loose_requirements(requirements: Sequence[str]) -> list[str]:
-    """Return those requirements that several versions satisfy.
+    """Return the requirements that several versions satisfy.
 
-    Python itself, which uv is asked for as if it were a package, is not one.
+    Python itself, which uv installs as if it were a package, is not one of them.
     """
     return [one for one in requirements if not _PINNED.search(one) and not _PYTHON.fullmatch(one)]
 
 
 def unreached_reward_line(script: str) -> int:
-    """Return the line that keeps a script from writing its reward where the tests fail; else 0.
+    """Return the line that prevents a script from writing its reward if the tests fail; else 0.
 
-    With ``set -e`` a script ends with the tests that fail, before it looks at their status.
+    With ``set -e``, a script ends when its tests fail, before it checks their status.
     """
     match = _SET_E.search(script) or _SET_E_SHEBANG.match(script)
     if match is None or _UNSET_E.search(script) or re.search(r"^[ \t]*trap\b", script, re.M):
@@ -131,7 +131,7 @@ def unreached_reward_line(script: str) -> int:
 
 
 def kept_reward_line(script: str) -> int:
-    """Return the line that alone writes a reward, and only where the tests pass; else 0."""
+    """Return the only line that writes a reward, if it runs only when the tests pass; else 0."""
     lines = [line for line in script.split("\n") if not line.lstrip().startswith("#")]
     writes = [line for line in lines if _REWARD_FILE.search(line)]
     if len(writes) != 1 or len(writes[0]) > _MAX_LINE:

@@ -1,1 +1,1 @@
-"""Recorded runs scored again, by another profile or function: no agent, no sandbox, no database."""
+"""Recorded runs scored again by another profile or function, without agents or sandboxes."""

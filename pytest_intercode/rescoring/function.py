@@ -1,11 +1,11 @@
-"""A user's own reward function: how it is found, called, and what it may return.
+"""A user's own reward function: how it is found and called, and what it may return.
 
 ::
 
     def reward(task, agent, gold):
         return agent["reward"] * 0.9 ** (len(agent["actions"]) - 1)
 
-``agent`` and ``gold`` are what is recorded of the end states; docs/rescoring.md has their keys.
+``agent`` and ``gold`` are the recorded end states; docs/rescoring.md has their keys.
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ class RewardFunction:
     """A reward function with the name that the user gave it.
 
     Attributes:
-        name: as it was named.
-        call: task, agent's end state and gold's to a number in [0, 1] or a ``Reward``.
+        name: the name.
+        call: the function: it takes the task, the agent's end state and gold's, and returns a
+            number in [0, 1] or a ``Reward``.
     """
 
     name: str
     call: Callable[[Task, dict[str, Any], dict[str, Any]], Any]
 
     def score(self, task: Task, record: EpisodeRecord, state: Mapping[str, Any]) -> Reward:
-        """Call it for a recorded episode.
+        """Call the function for a recorded episode.
 
         Raises:
-            NotRecorded: it raised or returned something else, or the end state was cut.
+            NotRecorded: it raised an error or returned anything else, or the end state was cut.
         """
         if is_cut(state):
             raise NotRecorded(
@@ -68,7 +69,7 @@ _NEEDED = "a number in [0, 1] or a pytest_intercode.Reward, whose parts are numb
 
 
 def is_cut(state: Mapping[str, Any]) -> bool:
-    """Whether a recorded end state is less than there was."""
+    """Whether a recorded end state is incomplete."""
     sides = [state.get(side) or {} for side in ("agent", "gold")]
     return (
         any(state.get(mark) for mark in ("digested", "ranked", "counted", "cut", "ungradable"))
@@ -102,7 +103,7 @@ def load_function(name: str, folder: Path) -> RewardFunction:
 
     Args:
         name: ``module:function`` or ``path/to/file.py:function``.
-        folder: where relative paths and modules are looked for.
+        folder: where relative paths and modules are looked up.
 
     Raises:
         ConfigurationError: it cannot be found, imported or called.
@@ -113,7 +114,7 @@ def load_function(name: str, folder: Path) -> RewardFunction:
     try:
         inspect.signature(function).bind(None, {}, {})
     except ValueError:
-        pass  # no signature to look at
+        pass  # no signature to check
     except TypeError:
         raise ConfigurationError(
             f"--reward={name}: it cannot be called as {name.rpartition(':')[2]}(task, agent, gold)"

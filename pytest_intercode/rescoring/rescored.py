@@ -1,7 +1,7 @@
-"""A recorded run scored again, episode by episode; ``pytest-intercode rescore`` is a face of it.
+"""Scores a recorded run again, episode by episode; ``pytest-intercode rescore`` uses it.
 
-An episode is scored from its record and nothing else. Where that does not hold what a profile
-compares, :class:`NotRecorded` says what is missing; nothing is guessed.
+An episode is scored only from its record. If the record does not contain what a profile compares,
+:class:`NotRecorded` names what is missing; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _TaskOf: TypeAlias = Callable[[EpisodeRecord], "Task | None"]
 
 @dataclass(frozen=True)
 class Change:
-    """One episode before and after.
+    """The score of one episode before and after.
 
     Attributes:
         env: the environment.
         task_id: the task.
         before: the reward in the file.
         after: the reward now.
-        was: the outcome in the file; empty in InterCode's.
+        was: the outcome in the file; empty in InterCode's files.
         outcome: the outcome now.
     """
 
@@ -64,10 +64,10 @@ class Rescored:
     """A run that was scored again.
 
     Attributes:
-        records: the episodes that could be scored, and those that are left as they are, in order.
+        records: the episodes that could be scored, and those that are left unchanged, in order.
         changes: each scored episode before and after, changed or not.
-        left: how many are as they were: episodes that a fault of the task or of the infrastructure
-            ended, and those that were run again.
+        left: how many are left unchanged: episodes that ended through a fault of the task or of
+            the infrastructure, and those that were run again.
         problems: why others could not be scored, with the ids of their tasks.
     """
 
@@ -78,7 +78,7 @@ class Rescored:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The episodes as a results file has them."""
+        """The episodes as rows of a results file."""
         return [to_row(record) for record in self.records]
 
 
@@ -95,14 +95,14 @@ def rescore(
 
     Args:
         episodes: records, or rows as :func:`pytest_intercode.read_results` returns them.
-        profile: ``strict`` or ``paper``; by default the one that each was played under.
-        reward: a reward function ``(task, agent, gold)``, instead of a profile's.
-        tasks: the tasks, for what their records do not hold, or a function that finds a record's.
-        todays: go by the reward options that the tasks have today.
+        profile: ``strict`` or ``paper``; by default the one that each episode was played under.
+        reward: a reward function ``(task, agent, gold)``, instead of that of a profile.
+        tasks: the tasks, for data that records do not have, or a function that finds a record's.
+        todays: whether to use the reward options that the tasks have today.
         file: where the episodes are from, for ``rescored_from`` and messages.
 
     Raises:
-        ConfigurationError: a row is not one of a results file.
+        ConfigurationError: a row is not that of a results file.
     """
     if reward is not None and not isinstance(reward, RewardFunction):
         name = getattr(reward, "__qualname__", type(reward).__name__)
@@ -172,7 +172,7 @@ def _todays_votes(record: EpisodeRecord, task: Task) -> JudgeRecord | None:
     """Return the recorded votes with the share that the task gives them today.
 
     Raises:
-        NotRecorded: there are none on the rubric and by the model of today.
+        NotRecorded: there are no votes on today's rubric by today's model.
     """
     judge, votes, env = task.judge, record.judge, record.task.env
     if judge is None:
@@ -188,7 +188,7 @@ def _todays_votes(record: EpisodeRecord, task: Task) -> JudgeRecord | None:
 
 
 def _check_best(record: EpisodeRecord, changed: bool) -> None:
-    """With rewards as feedback the best turn counts; the state of that one alone is recorded."""
+    """Check that the best turn of a run with feedback can be scored; only its state is recorded."""
     env, advice = record.task.env, "play it again with --intercode-agent=replay:FILE"
     if changed:
         raise NotRecorded(
@@ -204,7 +204,7 @@ def _check_best(record: EpisodeRecord, changed: bool) -> None:
 
 
 def played_profile(record: EpisodeRecord) -> str:
-    """Return the profile that an episode was played under, whatever it was scored by since."""
+    """Return the profile that an episode was played under, even if it was rescored since."""
     if not is_ours(record):
         return "paper"  # as InterCode plays
     first = record.rescored_from
@@ -219,11 +219,11 @@ def score(
     Args:
         record: the episode.
         profile: ``strict`` or ``paper``.
-        task: its task, for what InterCode's own files do not hold.
-        todays: go by the reward options of ``task``, not by those that were recorded.
+        task: its task, for data that InterCode's own files do not have.
+        todays: whether to use the reward options of ``task`` instead of the recorded ones.
 
     Raises:
-        NotRecorded: the record does not hold enough.
+        NotRecorded: the record does not contain enough.
     """
     env, played = record.task.env, played_profile(record)
     state = state_of(record, task)
@@ -246,7 +246,7 @@ def state_of(record: EpisodeRecord, task: Task | None = None) -> Mapping[str, An
     """Return the recorded end states of both sides.
 
     Raises:
-        NotRecorded: the record holds none, and they cannot be had from its actions.
+        NotRecorded: the record has none, and they cannot be derived from its actions.
     """
     if record.state:
         return record.state
@@ -286,14 +286,14 @@ def _rescored_record(
         profile=target if function is None else played,
         rescored_from=first,
         reward_function="" if function is None else function.name,
-        test_passed=None,  # it saw the first score
+        test_passed=None,  # the test saw the first score
     )
     if is_ours(record):
         return new
-    return replace(  # from now on it has what the records of our own runs have
+    return replace(  # complete it, so that it has what records of our own runs have
         new,
         state=state_of(record, task_of(record)),
         profile=target,
-        rescored_from=replace(first, profile=target),  # as its actions were read
+        rescored_from=replace(first, profile=target),  # its actions were read under it
         format_version=FORMAT_VERSION,
     )

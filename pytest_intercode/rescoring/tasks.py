@@ -1,6 +1,6 @@
-"""Finds the tasks of recorded episodes: named suites, the suites that ids name, our own, data sets.
+"""Finds the tasks of recorded episodes: in named suites, suites of node ids, our own, data sets.
 
-Reads suites and data sets, each once and only when an episode needs it.
+Each suite and data set is read once, and only when an episode needs it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TaskFinder:
     Args:
         suites: files of suites or rows that the user named; these are searched first.
         data: a folder laid out as InterCode's ``data/``; by default INTERCODE_DATA, else what
-            ``pytest-intercode fetch`` got.
+            ``pytest-intercode fetch`` downloaded.
         permissions: what suites may use of this machine, beyond their own folders.
     """
 
@@ -45,7 +45,7 @@ class TaskFinder:
     ) -> None:
         self._suites = suites
         self._data = data
-        self._folder = Path.cwd()  # where node ids start; what leads out of it names no suite
+        self._folder = Path.cwd()  # node ids are relative to it, and must not lead out
         self._permissions = permissions
         self._cache: dict[tuple[str, str], Sequence[Task]] = {}
 
@@ -53,7 +53,7 @@ class TaskFinder:
         """Return the task of an episode, or None.
 
         Raises:
-            SuiteError: a named suite is wrong, or not there.
+            SuiteError: a named suite is wrong or missing.
         """
         for tasks in self._candidates(record):
             task = task_among(tasks, record)
@@ -79,7 +79,7 @@ class TaskFinder:
             yield self._read_cached("dataset", dataset, lambda: self._dataset(dataset))
 
     def _suite_of(self, path: str) -> Path | None:
-        """Return the suite that the path of a node id names. Anybody may have written that."""
+        """Return the suite that the path of a node id names; the path is untrusted."""
         if not is_suite_file(path):
             return None
         with Root(self._folder) as root:
@@ -108,11 +108,11 @@ class TaskFinder:
         except ConfigurationError:
             if self._data is not None:
                 raise
-            return ()  # its data were not named; the message says what can be named
+            return ()  # no data was named; the caller's message says how to name it
 
 
 def task_among(tasks: Iterable[Task], record: EpisodeRecord) -> Task | None:
-    """Return the task of an episode; an id alone does not make it, as two suites may share one."""
+    """Return the task of an episode; its id alone is not enough, as two suites may share one."""
     run = RecordedRun([record])
     recorded = record.task
     for task in tasks:
