@@ -1,4 +1,4 @@
-"""The command: measures the parts that are named, prints the table, writes Markdown and a plot."""
+"""The command: measures the named parts, prints the table, and writes Markdown and a plot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.measuring import Scale, Unavailable
 from benchmarks.plot import svg
 from benchmarks.table import Part, aligned, check_markers, duration, markdown, put_between
 
-# Each is a module with a function ``measure``, and what it takes on a quiet machine of two cores.
+# Each part is a module with a function ``measure``; the value describes what it measures.
 PARTS = {
     "action-latency": "actions against execs",
     "lifecycle": "an episode alone, against bare containers",
@@ -42,7 +42,7 @@ BY_NAME = ("datasets", "gate", "growth", "paper", "runtimes")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what is named; return the exit status: 0, or 1 if a part could not be measured."""
+    """Measure parts; return the exit status: 1 if a part failed, 2 for a wrong argument, else 0."""
     parser = _parser()
     options = parser.parse_args(arguments)
     names = options.part or [name for name in PARTS if name not in BY_NAME]
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parts[name] = _measure(name, Scale(options.quick))
         except Unavailable as reason:
             parts[name] = Part(PARTS[name], notes=[f"Not measured: {reason}"])
-        except Exception as error:  # the other parts are worth having
+        except Exception as error:  # the other parts are still useful
             failed = True
             print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
             parts[name] = Part(PARTS[name], notes=[f"Failed: {type(error).__name__}"])
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def verdict(parts: Mapping[str, Part]) -> str:
-    """Say how many bounds are kept, and which are not."""
+    """Describe how many bounds are met, and which are not."""
     judged = [(name, row) for name, part in parts.items() for row in part.rows if row.bound]
     missed = [f"{name}: {row.what}" for name, row in judged if not row.met]
     sentence = f"{len(judged) - len(missed)} of {len(judged)} bounds are met."
@@ -108,10 +108,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(names: Sequence[str], text: Path | None, plot: Path | None) -> None:
-    """Find mistakes before minutes are spent.
+    """Check the arguments before measuring, which takes minutes.
 
     Raises:
-        ValueError: there is one; the message says how to fix it.
+        ValueError: an argument is wrong; the message says how to fix it.
     """
     for name in names:
         if name not in PARTS:

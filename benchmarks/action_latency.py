@@ -1,9 +1,9 @@
 """One trivial action: through the channel, against a bare bash behind pipes, and against an exec.
 
 The actions are the shell's ``:`` and the program ``ls``; on docker the bare bash is behind an open
-``docker exec -i``. What is executed again each time, by the SDK and by the command line, is
-``true``. A step includes what the environment does around an action; the SDK's is ``exec_run``,
-which asks for the exit status too.
+``docker exec -i``. The SDK and the command line each execute ``true`` every time. A step includes
+what the environment does around an action; the SDK's function is ``exec_run``, which also asks for
+the exit status.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BARE_BOUNDS = {":": Bound("at most", 2), "ls": Bound("at most", 1.2)}
 
 @contextlib.contextmanager
 def episode(backend: str) -> Iterator[Callable[[str], object]]:
-    """Begin an episode that never ends, and lend what runs its actions."""
+    """Begin an episode that never ends, and yield the function that runs its actions."""
     provider = SandboxProvider(SandboxSettings(backend))
     environment = pytest_intercode.make("bash", provider=provider, max_turns=1_000_000)
     try:
@@ -49,7 +49,7 @@ def several(work: Callable[[], object], times: int) -> Callable[[], float]:
 
 
 def measure(scale: Scale) -> Part:
-    """Measure one action, each way."""
+    """Measure one action in each way."""
     needs("docker")
     part = Part("an action")
     client = shutil.which("docker")

@@ -1,11 +1,11 @@
-"""Bare containers and bare shells: what the engine, and bash, take for themselves.
+"""Bare containers and bare shells: the time that the engine, and bash, take alone.
 
-A cycle creates, starts, kills and removes a container, and nothing else: of the same image and with
-the same limits as our sandboxes, with networking disabled, as ours are started. That is the faster
-kind; ``network_mode="none"``, as most would write it, takes about twice as long.
+A cycle only creates, starts, kills and removes a container: from the same image and with the same
+limits as our sandboxes, and like them with networking disabled. That is the faster kind;
+``network_mode="none"``, as most would write it, takes about twice as long.
 
-The containers carry the label of an engine of ours, whose reaper removes them should this process
-be killed.
+The containers have the label of one of our engines, whose reaper removes them if this process is
+killed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["BareContainers", "bare_containers", "bare_shell"]
 
 
 class BareContainers:
-    """Containers of the bash image."""
+    """Containers from the bash image."""
 
     def __init__(self, engine: DockerEngine) -> None:
         self._api = engine.api
@@ -50,9 +50,9 @@ class BareContainers:
         """Create and start a container that does nothing; return its id.
 
         Args:
-            disabled: with networking disabled; else with the network mode ``none``.
-            spec: image, limits and variables; by default those of a sandbox of bash.
-            network: the network that it is in; empty for none.
+            disabled: whether to disable networking; otherwise the network mode is ``none``.
+            spec: image, limits and variables; by default those of a bash sandbox.
+            network: the network to join; empty for none.
         """
         spec = spec or self._spec
         config = host_config(self._api, spec)
@@ -78,7 +78,7 @@ class BareContainers:
 
     @contextlib.contextmanager
     def lent(self, spec: SandboxSpec) -> Iterator[str]:
-        """Lend a container for a while."""
+        """Yield a container, and end it afterwards."""
         name = self.start(spec=spec)
         try:
             yield name
@@ -98,7 +98,7 @@ class BareContainers:
         return seconds(all_of_them)
 
     def networked_cycle(self, count: int) -> float:
-        """Return the seconds of containers in a network of their own, until all is removed."""
+        """Return the seconds of containers in their own network, until all are removed."""
 
         def cycle() -> None:
             network = self._api.create_network(
@@ -115,7 +115,7 @@ class BareContainers:
         """Run a command in a container, as the SDK's ``Container.exec_run`` does.
 
         Returns:
-            Its status and its output.
+            The exit status and the output.
         """
         execution = self._api.exec_create(name, command, workdir=folder)
         output = self._api.exec_start(execution["Id"])
@@ -124,13 +124,14 @@ class BareContainers:
     def schedule(self, episodes: int, *, concurrency: int, thinking: float) -> float:
         """Return the seconds of episodes that have two containers each, and only think.
 
-        The first container is waited for before the thinking, and the second one after it. As many
-        start at a time as do in a run of ours. Ends count as far as they hold up what is started.
+        An episode waits for the first container before it thinks, and for the second one after
+        that. As many containers start at a time as in a run of ours. Their ends count only as far
+        as they delay starts.
 
         Args:
-            episodes: how many.
-            concurrency: how many at a time.
-            thinking: seconds that each thinks.
+            episodes: how many episodes.
+            concurrency: how many episodes at a time.
+            thinking: seconds that each episode thinks.
         """
         with (
             ThreadPoolExecutor(STARTERS) as starters,
@@ -155,7 +156,7 @@ class BareContainers:
     def timed(self, name: str, script: str, variables: Mapping[str, str]) -> float:
         """Return the seconds that a script takes in a container, by the container's clock.
 
-        What it prints goes into a pipe, as it does in a sandbox.
+        Its output goes into a pipe, as in a sandbox.
         """
         whole = (
             f"began=$(date +%s%N)\n({script}\n) 2>&1 | cat >/dev/null\n"
@@ -169,7 +170,7 @@ class BareContainers:
         self._api.put_archive(name, "/", archive)
 
     def sandboxes(self) -> int:
-        """Return how many sandboxes of this process there are, those being removed included."""
+        """Return how many sandboxes this process has, including those being removed."""
         rows = self._api.containers(all=True, filters={"label": OWNER_LABEL})
         owners = [row["Labels"][OWNER_LABEL].split(" ") for row in rows]
         return sum(owner[2:3] == [str(os.getpid())] for owner in owners)
@@ -177,7 +178,7 @@ class BareContainers:
 
 @contextlib.contextmanager
 def bare_containers() -> Iterator[BareContainers]:
-    """Lend bare containers; what is left of them is removed at the end.
+    """Yield bare containers; those that remain are removed at the end.
 
     Raises:
         Unavailable: there is no Docker engine.
@@ -189,13 +190,13 @@ def bare_containers() -> Iterator[BareContainers]:
 
 @contextlib.contextmanager
 def bare_shell(command: Sequence[str] = ("bash",)) -> Iterator[Callable[[str], bytes]]:
-    """Lend a bash behind pipes that stays open: it runs a line, and says what the line printed.
+    """Yield a function that runs a line in an open bash behind pipes, and returns its output.
 
-    It is read up to a marker, with the status. There is no clock, and the line may not end the
-    shell, read its input or forget to end what it prints with a line's end.
+    The output is read up to a marker, which comes with the status. There is no timeout, and the
+    line must not end the shell or read its input, and must end its output with a newline.
 
     Args:
-        command: what starts the bash, here or at the other end of a pipe.
+        command: the command that starts the bash, here or at the other end of a pipe.
     """
     pipe = subprocess.PIPE
     with subprocess.Popen(

@@ -1,8 +1,8 @@
 """The bundled bash suite with the oracle, on bubblewrap against Docker, as whole pytest runs.
 
-Tasks whose gold uses a program that this machine lacks cannot be run on bubblewrap; they are left
-out of both. Then several tries at some of the tasks, which share their golds, against as many runs
-of one try.
+Tasks whose gold uses a program that this machine lacks cannot run on bubblewrap; they are left out
+of both. It also compares several tries at some of the tasks, which share their golds, with as many
+runs of one try.
 """
 
 from __future__ import annotations

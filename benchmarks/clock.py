@@ -1,7 +1,7 @@
-"""A pytest plugin for the runs that are measured: when what began, and what the process takes.
+"""A pytest plugin for measured runs: times of the run, and resources of the process.
 
 Loaded by ``-p benchmarks.clock``. It writes one JSON file, which :mod:`benchmarks.runs` reads; the
-variable ``BENCHMARK_CLOCK`` names it. Without one it does nothing.
+variable ``BENCHMARK_CLOCK`` names it. Without the variable, the plugin does nothing.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-_SAMPLES = 10  # one in so many items
+_SAMPLES = 10  # a sample is taken after every so many items
 
 
 class Clock:
-    """Notes times (of the clock that all processes share), memory and descriptors."""
+    """Records times (of the clock that all processes share), memory and descriptors."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -40,7 +40,7 @@ class Clock:
             self._told["peak"] = _memory("VmHWM")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count what passed; look at the process now and then."""
+        """Count the items that passed; take samples of the process."""
         if report.when == "call" and report.passed:
             self._told["passed"] += 1
         elif report.outcome != "passed":
@@ -53,7 +53,7 @@ class Clock:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_unconfigure(self) -> Iterator[None]:
-        """Note when everything that the run held is given back; write the file."""
+        """Record when the run has released everything; write the file."""
         try:
             return (yield)
         finally:
@@ -62,14 +62,14 @@ class Clock:
 
 
 def _memory(what: str) -> int:
-    """Return the process's resident memory in bytes, now or at its highest; no children's."""
+    """Return the process's resident memory in bytes, now or at its peak, without children."""
     status = Path("/proc/self/status").read_text()
     match = re.search(rf"^{what}:\s+(\d+) kB", status, re.M)
     return int(match[1]) * 1024 if match else 0
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin, if somebody wants to know."""
+    """Register the clock, if the variable is set."""
     path = os.environ.get("BENCHMARK_CLOCK")
     if path and not hasattr(config, "workerinput"):  # reports of workers reach the controller
         config.pluginmanager.register(Clock(Path(path)), "benchmark-clock")

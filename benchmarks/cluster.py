@@ -63,7 +63,7 @@ class Thinker:
 
 
 class _Owner(Observer):
-    """Counts what ends, and keeps nothing of it."""
+    """Counts episodes that end, without keeping their records."""
 
     def __init__(self, episodes: int) -> None:
         self.executor: ClusterExecutor | None = None
@@ -94,17 +94,17 @@ class _Owner(Observer):
 def simulate(
     nodes: int, episodes: int, *, seconds: float = 1.0, faults: bool = True
 ) -> dict[str, float]:
-    """Run episodes that only sleep on nodes that are not there.
+    """Run episodes that only sleep, on simulated nodes.
 
     Args:
         nodes: how many nodes, of 16 slots each.
         episodes: how many episodes.
-        seconds: what an episode takes on average.
-        faults: kill a tenth of the nodes on the way.
+        seconds: the mean duration of an episode.
+        faults: whether to kill a tenth of the nodes during the run.
 
     Returns:
-        Wall and processor seconds, milliseconds of processor per episode, and mebibytes that the
-        process grew by.
+        Wall-clock and CPU seconds, CPU milliseconds per episode, and by how many mebibytes the
+        process grew.
     """
     chance = random.Random(7)
     machines = SleepingNodes(
@@ -157,13 +157,14 @@ def thinking(
     """Run thinking episodes on a Ray cluster of this machine.
 
     Args:
-        nodes: how many nodes it has.
-        concurrency: how many episodes run at a time; on no cluster for 0 nodes.
+        nodes: how many nodes it has; 0 to run without a cluster.
+        concurrency: how many episodes run at a time.
         episodes: how many episodes there are.
         cluster: the cluster; by default one that is started for the run.
 
     Returns:
-        Seconds from the first episode's begin to the last one's end, and the ideal ones.
+        Seconds of the whole run, seconds from the first episode's start to the last one's end, the
+        ideal of these, and their ratio.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
@@ -200,7 +201,7 @@ def thinking(
 
 
 def _end_of(phases: dict[str, tuple[float, float]]) -> float:
-    """Return when an episode ended, whose phases do not overlap."""
+    """Return when an episode ended; its phases do not overlap."""
     began, _ = phases["agent"]
     return began + sum(seconds for begin, seconds in phases.values() if begin >= began)
 
@@ -222,11 +223,11 @@ def growth(scale: Scale) -> Part:
 
 
 def grown(found: Mapping[tuple[int, int], Mapping[str, float]]) -> Part:
-    """Return the table and the plots of what was measured.
+    """Return the table and the plots of the measurements.
 
     Args:
-        found: what :func:`thinking` returned, with the number of ``episodes``, by how many nodes
-            there were and how many episodes ran at a time.
+        found: the results of :func:`thinking` with the number of ``episodes``, by the numbers of
+            nodes and of episodes at a time.
     """
     rows = [
         Row(
@@ -274,7 +275,7 @@ def grown(found: Mapping[tuple[int, int], Mapping[str, float]]) -> Part:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print what was measured, as JSON or as a table."""
+    """Print the measurements, as JSON or as a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("simulate", "thinking", "growth"))
     parser.add_argument("--nodes", type=int, default=4)

@@ -42,7 +42,7 @@ def empty_tests(folder: Path, count: int) -> None:
 
 
 def task_rows(folder: Path, count: int) -> None:
-    """Write ``suite.yaml``, with as many tasks in a file of rows."""
+    """Write ``suite.yaml``, with many tasks in a file of rows."""
     with (folder / "rows.jsonl").open("w") as rows:
         for n in range(count):
             row = {"query": f"Print {n}.", "gold": f"echo {n}", "tags": ["print"]}

@@ -1,12 +1,12 @@
-"""Episodes side by side: how the cost of a run grows with their number, and what each takes.
+"""Concurrent episodes: how the cost of a run grows with their number, and what each one takes.
 
-Real pytest runs of a suite that asks for numbers, by an agent that thinks 0, 50 or 1000 ms before
-each of its five turns. The ideal is thinking alone: as many rounds of episodes as it takes, times
-turns, times thought. Without thought there is no ideal, and a run is compared with the same at
-concurrency 1. The run loop counts; the whole process is shown next to it.
+These are real pytest runs of a suite that asks for numbers, with an agent that thinks 0, 50 or 1000
+ms before each of its five turns. The ideal is thinking alone: the number of rounds of episodes,
+times turns, times thought. Without thought there is no ideal, and a run is compared with the same
+run at concurrency 1. The run loop counts; the whole process is shown next to it.
 
-Memory is the highest resident memory of the pytest process, without its children, of two runs of
-the same 64 episodes: 32 at a time, and one at a time. Their difference is divided by 31.
+Memory is the peak resident memory of the pytest process, without its children, in two runs of the
+same 64 episodes: 32 at a time, and one at a time. Their difference is divided by 31.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from benchmarks.table import Bound, Part, Row, against, duration
 BOUNDS = {"docker": Bound("at most", 1.25), "bubblewrap": Bound("at most", 1.1)}
 ENGINE = Bound("at most", 1.1)
 MEMORY = Bound("at most", 3e6, "3 MB")
-# Episodes of a run by the agent's milliseconds and the concurrency: enough of them, and no run of
-# more than a quarter of a minute.
+# Episodes of a run by the agent's milliseconds and the concurrency: enough of them, but no run
+# takes more than a quarter of a minute.
 FULL = {
     0: {1: 64, 2: 64, 8: 64, 32: 64},
     50: {1: 16, 2: 32, 8: 64, 32: 64},
     1000: {1: 2, 2: 4, 8: 16, 32: 64},
 }
 QUICK = {0: {1: 2}, 50: {2: 2}}
-JUDGED = 1000, 32  # the cell that has a bound, and is measured three times
+JUDGED = 1000, 32  # the cell with a bound, which is measured three times
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Cell:
 
     @property
     def peak(self) -> float:
-        """Bytes of the process at its highest."""
+        """Peak memory of the process, in bytes."""
         return statistics.median(run.peak for run in self.runs)
 
     @property
@@ -119,7 +119,7 @@ def measure(scale: Scale) -> Part:
 
 
 def engine_alone(episodes: int) -> float:
-    """Return the seconds of the episodes that are judged, with bare containers and no actions."""
+    """Return the seconds of the judged episodes with bare containers and no actions."""
     ms, concurrency = JUDGED
     with bare_containers() as bare:
         return bare.schedule(episodes, concurrency=concurrency, thinking=TURNS * ms / 1000)

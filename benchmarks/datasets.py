@@ -1,12 +1,13 @@
 """InterCode's data sets with the oracle: MBPP on Docker, and Spider on a MySQL server.
 
-Only by name (``python -m benchmarks datasets``), as they need InterCode's data: ``INTERCODE_DATA``
-names the folder, or ``pytest-intercode fetch`` got them.
+They run only by name (``python -m benchmarks datasets``), as they need InterCode's data:
+``INTERCODE_DATA`` names the folder, or ``pytest-intercode fetch`` downloaded it.
 
 MBPP is compared with as many bare container cycles, one by one, as it has sandboxes. Spider, as a
-whole pytest process, is compared with what cannot be saved: PyMySQL running each gold twice on one
-connection to such a server, which is up already, and a pytest process with as many empty tests. Its
-gold runs once for the reward and once as the agent's action, each on a session of its own.
+whole pytest process, is compared with the work that cannot be avoided: PyMySQL running each gold
+twice on one connection to a running server of the same kind, and a pytest process with as many
+empty tests. Its gold runs once for the reward and once as the agent's action, each in its own
+session.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How often the comparison of two runs errs: simulated runs, judged as real ones are.
+"""How often the comparison of two runs errs: simulated runs, judged in the same way as real ones.
 
-Nothing is timed and no sandbox is needed; the same numbers come out on every machine.
+Nothing is timed and no sandbox is needed; the numbers are the same on every machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DROP = 0.10
 
 Chances: TypeAlias = "Callable[[Random], float]"
 
-# How likely an agent solves a task: what share of tasks is hard for it, and what share is easy.
+# How likely an agent solves a task: distributions over tasks, from hard to easy.
 MIXES: dict[str, Chances] = {
     "most solved always or never": lambda random: random.betavariate(0.3, 0.3),
     "from easy to hard alike": lambda random: random.random(),
@@ -46,7 +46,7 @@ def _in_part(chance: float, drop: float, random: Random) -> float:
     return chance - 0.3 if random.random() < drop / 0.3 else chance
 
 
-# How a task's chance drops, so that the mean over tasks drops by as much as is said.
+# How a task's chance drops, so that the mean over tasks drops by the given amount.
 DROPS: dict[str, Callable[[float, float, Random], float]] = {
     "all tasks a little": _everywhere,
     "a third of them by 30 points": _in_part,
@@ -67,13 +67,13 @@ def judged(
     """Return the share of each verdict over simulated comparisons.
 
     Args:
-        seed: of the random numbers.
-        runs: how many comparisons.
-        tasks: how many tasks each has.
+        seed: the seed of the random numbers.
+        runs: how many comparisons to simulate.
+        tasks: how many tasks each comparison has.
         repeats: how many tries a task has.
-        chance: draws how likely the older run solves a task.
-        change: makes of that how likely the newer one does.
-        before: how many tries the older run has, if another number.
+        chance: draws the probability that the older run solves a task.
+        change: returns the newer run's probability for it.
+        before: how many tries the older run has, if not ``repeats``.
     """
     random = Random(seed)
     counts = Counter[Kind]()

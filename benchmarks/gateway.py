@@ -1,8 +1,8 @@
 """A request through the gateway, against the direct connection to the same server.
 
-The server is a scripted one in a process of its own. Both ways ask it in turn, over connections
-that are kept, with a first request as large as those of coding agents (40 kB), and a record is kept
-in a session as in an episode.
+The server is a scripted one in its own process. Both ways send requests to it in turn, over
+persistent connections, with a first request as large as those of coding agents (40 kB), and a
+session keeps a record as in an episode.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FIRST = Bound("at most", 0.005, "5 ms more")
 
 @contextlib.contextmanager
 def scripted_server() -> Iterator[str]:
-    """Start a server in a process of its own, and lend its address."""
+    """Start a server in its own process, and yield its address."""
     command = [sys.executable, "-m", "tests.support.model_server", "--say", "It is done."]
     with subprocess.Popen(
         command,
@@ -86,7 +86,7 @@ def measure(scale: Scale) -> Part:
     """Measure each API, plain and streamed.
 
     Raises:
-        Unavailable: the extra is not installed.
+        Unavailable: the gateway's extra is not installed.
     """
     part = Part("a request through the gateway")
     with contextlib.ExitStack() as stack:

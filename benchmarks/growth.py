@@ -1,8 +1,8 @@
-"""How a run grows: episodes a second by concurrency, runs and collections by their tasks.
+"""How runs scale: episodes per second by concurrency, runs and collections by number of tasks.
 
-Nothing may grow faster than linearly, and a backend should give what its sandboxes alone give: as
-many of them, started and ended by a few threads with nothing of an episode between, are the limit.
-Runs of many tasks have an environment that only pretends, as sandboxes would take an hour.
+Nothing may grow faster than linearly, and a backend should be as fast as its sandboxes alone: the
+limit is as many sandboxes, started and ended by a few threads without an episode. Runs of many
+tasks have an environment that only pretends to have sandboxes, which would take an hour.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _by_concurrency(scale: Scale, part: Part) -> None:
 
 @contextlib.contextmanager
 def _bare(backend: str) -> Iterator[Callable[[int], float]]:
-    """Give what starts and ends so many sandboxes, and returns how many seconds that took."""
+    """Yield a function that starts and ends a number of sandboxes, and returns the seconds."""
     if backend == "docker":
         with bare_containers() as bare:
             yield lambda count: bare.cycles(count, threads=THREADS)
@@ -127,7 +127,7 @@ def _collections(scale: Scale, part: Part) -> None:
     ratios: list[tuple[float, float]] = []
     with temporary_folder() as folder:
         least = _collected(folder.path, 1)
-        for size in sizes:  # whole processes: of a thousand tasks, most is pytest's start
+        for size in sizes:  # whole processes: for a thousand tasks, pytest's start dominates
             most = _collected(folder.path, size)
             (empty, of_empty), (product, of_ours) = (
                 (took, (peak - low) / size)
@@ -148,14 +148,14 @@ def _collections(scale: Scale, part: Part) -> None:
 
 
 def _collected(folder: Path, size: int) -> list[tuple[float, int]]:
-    """Collect empty tests, and tasks; return what each took of the processor and of memory."""
+    """Collect empty tests, and tasks; return the CPU time and the memory of each."""
     empty_tests(folder, size)
     task_rows(folder, size)
     return [_process(folder, name) for name in ("test_empty.py", "suite.yaml")]
 
 
 def _process(folder: Path, *arguments: str) -> tuple[float, int]:
-    """Collect; return the seconds of processor and the highest memory in bytes."""
+    """Collect; return the CPU seconds and the peak memory in bytes."""
     command = [*plain_pytest(), "--co", *arguments]
     environment = {**os.environ, "PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     with subprocess.Popen(

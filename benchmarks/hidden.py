@@ -1,8 +1,8 @@
-"""Container work behind an agent that thinks, at concurrency 1: what of it still shows?
+"""Container work behind an agent that thinks, at concurrency 1: how much of it is not hidden?
 
-The first episode of a run waits for its sandbox, whatever we do: nobody thinks yet. So what counts
-is what each further episode takes, against the thinking alone. How much work there is to hide is
-told by the same episodes with an agent that does not think.
+The first episode of a run always waits for its sandbox, because no agent thinks yet. So each
+further episode is compared with thinking alone. The same episodes with an agent that does not think
+show how much work there is to hide.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""An episode's life, with both of its sandboxes, against a bare container's; and backends' ratio.
+"""An episode with both of its sandboxes against a bare container, and the backends' ratio.
 
-A sandbox of bubblewrap alone, from its start to its first answer, is set against a bare one: the
-program ``bwrap`` with a bash in all namespaces, without an overlay, limits or a filter of calls.
+A single sandbox on bubblewrap, from its start to its first answer, is compared with a bare one: the
+program ``bwrap`` with a bash in all namespaces, without an overlay, limits or a system call filter.
 
-An episode alone is reset, one action of the oracle, grading and close, with nothing started ahead.
-Removal is the engine's own business, behind the episode's end; the next one waits for nothing, but
-has to share the processors with it. A bare cycle waits for the removal.
+A single episode is reset, one action of the oracle, grading and close, with nothing started ahead.
+The engine removes its containers after the episode's end; the next episode does not wait for this,
+but shares the processors with it. A bare cycle waits for the removal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BARE = ("bwrap", "--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", "--pro
 
 
 def episodes(provider: SandboxProvider, count: int) -> float:
-    """Return the seconds that an episode takes, of several in a row."""
+    """Return the mean seconds of an episode, over several in a row."""
     environment = BashEnvironment(provider)
 
     def one_after_another() -> None:
@@ -47,7 +47,7 @@ def episodes(provider: SandboxProvider, count: int) -> float:
 
 
 def sandboxes(engine: Bubblewrap, count: int) -> float:
-    """Return the seconds that a sandbox takes, of several in a row."""
+    """Return the mean seconds of a sandbox, over several in a row."""
 
     def one_after_another() -> None:
         for _ in range(count):
@@ -58,7 +58,7 @@ def sandboxes(engine: Bubblewrap, count: int) -> float:
 
 
 def bare_sandboxes(count: int) -> float:
-    """Return the seconds that a bare one takes."""
+    """Return the mean seconds of a bare sandbox, over several in a row."""
 
     def one_after_another() -> None:
         for _ in range(count):
@@ -69,7 +69,7 @@ def bare_sandboxes(count: int) -> float:
 
 
 def settled(bare: BareContainers, before: int) -> None:
-    """Wait until the engine has removed what the episodes before have used."""
+    """Wait until the engine has removed the sandboxes of earlier episodes."""
     deadline = time.monotonic() + TIMEOUT
     while bare.sandboxes() > before and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -1,9 +1,9 @@
-"""What a run pays for being looked at: while nobody asks, and while ``top`` or its page ask.
+"""The cost of observing a run: without questions, and while ``top`` or its page asks.
 
-Runs on bubblewrap whose agents think, so that many episodes are under way at a time. Against a run
-as it is stands one that opens no socket, and against that nobody asks stand one that ``top`` asks
-each second and one whose page is in sight. What asks is in another process, as it is for users. All
-are taken in turn.
+The runs are on bubblewrap, with agents that think, so that many episodes run at a time. A usual run
+is compared with one that opens no socket. A run that ``top`` asks each second, and one whose page
+is visible, are compared with a run that nobody asks. The asker is in another process, as for users.
+All kinds of runs are measured in turn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pytest_intercode.cli.live_server import LiveServer
 from pytest_intercode.cli.living_runs import find_runs
 
 CONCURRENCY = 32
-_INTERVAL = 1.0  # seconds, as top and its page ask
+_INTERVAL = 1.0  # seconds between questions, as for top and its page
 
 
 def measure(scale: Scale) -> Part:
@@ -102,14 +102,14 @@ def _play(folder: Folder, episodes: int, ms: int, *options: str) -> Run:
 
 
 class Asker:
-    """Asks what runs, again and again, on a thread.
+    """Asks for the state of runs repeatedly, on a thread.
 
     Args:
         interval: seconds between two questions.
 
     Attributes:
         times: seconds that each answer with an episode took.
-        counts: how many episodes each of them had.
+        counts: how many episodes each of these answers had.
     """
 
     def __init__(self, interval: float) -> None:
@@ -125,7 +125,7 @@ class Asker:
 
     @contextlib.contextmanager
     def by_page(self) -> Iterator[None]:
-        """Ask as a page that is in sight does, in this context."""
+        """Ask as a visible page does, in this context."""
         server = LiveServer(None)
         thread = threading.Thread(target=server.serve)
         thread.start()
@@ -169,7 +169,7 @@ class Asker:
 
 @contextlib.contextmanager
 def _lone_temporary_directory() -> Iterator[None]:
-    """Have a temporary directory in which no other run is found, in this context."""
+    """Use a temporary directory in which no other run is found, in this context."""
     with (
         tempfile.TemporaryDirectory(prefix="benchmark-", dir="/tmp") as folder,
         pytest.MonkeyPatch.context() as patch,

@@ -1,8 +1,8 @@
 """A thousand episodes in one run: memory and descriptors of the pytest process stay flat.
 
-On bubblewrap, where that takes half a minute; eight at a time, by an agent that does not think.
-pytest keeps every item and its reports, so that memory grows with any test: as many empty tests
-tell by how much. Other plugins of the environment are left out, as they take time and memory, too.
+They run on bubblewrap, which takes half a minute, eight at a time, with an agent that does not
+think. pytest keeps every item and its reports, so memory grows with every test: as many empty tests
+show by how much. Other installed plugins are disabled, as they take time and memory, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CONCURRENCY = 8
 
 
 def measure(scale: Scale) -> Part:
-    """Run them, and compare the run's last fifth with its second."""
+    """Run the episodes, and compare the last fifth of the run with the second fifth."""
     episodes = scale.pick(1000, 50)
     backend = backends()[-1]
     with temporary_folder() as folder:
@@ -64,13 +64,13 @@ def measure(scale: Scale) -> Part:
 
 
 def leak_rows(run: Run, items: int, word: str, reference: str = "") -> list[Row]:
-    """Return what a run's process keeps of each item: memory and open descriptors.
+    """Return rows on what a run's process keeps of each item: memory and open descriptors.
 
     Args:
         run: the run.
-        items: how many there were.
-        word: what an item is.
-        reference: what the memory stands against.
+        items: how many items there were.
+        word: the noun for an item.
+        reference: what the memory is compared with.
     """
     grown, fifth = growth(run), items // 5
     early, late = (

@@ -1,4 +1,4 @@
-"""What the numbers were measured on, without the names of machines or folders."""
+"""Facts about the machine that the numbers were measured on, without its name or its folders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["backends", "facts", "needs"]
 
 @cache
 def missing(backend: str) -> str:
-    """Return why a backend is not there, or nothing."""
+    """Return why a backend is not available; empty if it is."""
     try:
         if backend == "docker":
             connect().close()
@@ -31,7 +31,7 @@ def missing(backend: str) -> str:
 
 
 def needs(*names: str) -> None:
-    """See that backends are there.
+    """Check that backends are available.
 
     Raises:
         Unavailable: one is not.
@@ -42,7 +42,7 @@ def needs(*names: str) -> None:
 
 
 def backends() -> list[str]:
-    """Return the backends that are there, Docker first.
+    """Return the available backends, Docker first.
 
     Raises:
         Unavailable: there is none.

@@ -1,6 +1,6 @@
-"""Timing: everything of a part in turn, round by round, and the median of each.
+"""Timing: all measures of a part in turn, round by round, and the median of each.
 
-Rounds are taken in turn, so that a machine that slows down slows down all that is compared.
+They are taken in turn, so that a machine that slows down affects everything that is compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Choice = TypeVar("Choice")
 
 
 class Unavailable(Exception):
-    """What a part needs is not on this machine; the message says what."""
+    """Something that a part needs is not on this machine; the message says what."""
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,17 @@ class Scale:
     """How much is measured.
 
     Attributes:
-        quick: so little that the numbers mean nothing; to see that everything works.
+        quick: whether to measure too little for meaningful numbers, only to check that it works.
     """
 
     quick: bool = False
 
     def pick(self, full: Choice, quick: Choice) -> Choice:
-        """Return the one of two that belongs to this scale."""
+        """Return the choice for this scale."""
         return quick if self.quick else full
 
     def say(self, line: str) -> None:
-        """Tell what is being done, on standard error."""
+        """Print a line of progress on standard error."""
         print(f"  {line}", file=sys.stderr, flush=True)
 
 
@@ -51,7 +51,7 @@ def in_turn(works: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, 
     """Take every measure once a round, and return the median of each.
 
     Args:
-        works: measures by name; each returns what it measured.
+        works: measures by name; each returns its measurement.
         rounds: how often each is taken.
     """
     durations: dict[str, list[float]] = {name: [] for name in works}

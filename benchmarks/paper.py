@@ -1,19 +1,19 @@
 """GPT-4's replay of NL2Bash under the paper profile, against InterCode's own chain of commands.
 
-Only by name (``python -m benchmarks paper``), as it needs InterCode's data and recordings:
+It runs only by name (``python -m benchmarks paper``), as it needs InterCode's data and recordings:
 ``INTERCODE_DATA`` and ``INTERCODE_RECORDINGS`` name the folders.
 
-Ours are the first tasks of part 1 in a pytest process of their own, from the first item's setup to
-the last one's teardown, sandboxes and all. The chain is what InterCode 1.0.2 does for the same
-actions, in its order, in two bare containers: ``git reset`` before an episode; and for each action
-an exec for itself, and to grade it for the reset of gold's side, for gold, for ``git status`` on
-either side, and for the sum of each path that both have made, on either side. Its containers are
-started, and their repositories made, before the clock is; InterCode waits for six seconds more, and
-imports what it needs.
+Ours are the first tasks of part 1 in their own pytest process, from the first item's setup to the
+last one's teardown, including sandboxes. The chain is what InterCode 1.0.2 does for the same
+actions, in its order, in two bare containers. Before an episode it does ``git reset``. For each
+action it has an exec for the action and, to grade it, one for the reset of gold's side, one for
+gold, one for ``git status`` on each side, and one on each side for the checksum of each path that
+both created. Its containers are started, and their repositories created, before timing begins;
+InterCode also waits for six seconds, and imports what it needs.
 
-The notes have the limits of this machine. What the actions and gold take by themselves no profile
-makes faster: their execs in the chain, less as many that run nothing. And the run's containers, as
-bare ones, take what they take.
+The notes have the limits of this machine. No profile can make the actions and gold themselves
+faster: their time is that of their execs in the chain, less as many that run nothing. The other
+limit is the time of the run's containers, as bare ones.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Chain:
         self._bare = bare
         self._agent = agent
         self._gold = gold
-        self.own = 0.0  # seconds of actions and gold, since this was set to 0
-        self.execs = 0  # that took these
+        self.own = 0.0  # seconds of actions and gold since it was set to 0
+        self.execs = 0  # execs of actions and gold since it was set to 0
 
     def play(self, task: Task, actions: Sequence[str]) -> None:
         """Play an episode, graded after each action."""
@@ -120,7 +120,7 @@ def replay(
 
 
 def named(backend: str, at_a_time: int) -> str:
-    """Return how rows name a replay."""
+    """Return the name of a replay in rows."""
     return f"on {backend}, {at_a_time} at a time"
 
 
@@ -131,7 +131,7 @@ def actions_of(folder: Folder) -> Mapping[str, list[str]]:
 
 
 def made_ready(bare: BareContainers, container: str, task: Task) -> None:
-    """Make a bare container what InterCode's image is."""
+    """Prepare a bare container like InterCode's image."""
     bare.put(container, build_archive(task, int(time.time()) - IMAGE_AGE))
     bare.exec_run(container, ["bash", "-c", f"printf '%s\\n' {IGNORED} >/.gitignore"])
     for command in (
@@ -171,7 +171,7 @@ def measure(scale: Scale) -> Part:
             for backend in backends()
             for many in AT_A_TIME
         }
-        works[named("docker", 1)]()  # the actions that are taken
+        works[named("docker", 1)]()  # records the actions to take
         actions = actions_of(folder)
 
         def in_chain() -> float:

@@ -1,7 +1,7 @@
 """Line plots as SVG, written by hand: a few panels, axes with units, light and dark.
 
-The picture has a background of its own, and follows the reader's preference for light or dark
-where the viewer knows one. Backends differ in their dashes, too, and not by colour alone.
+The picture has its own background, and follows the reader's preference for light or dark if the
+viewer knows one. Backends also differ in their dashes, not only in colour.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Line:
     """One line.
 
     Attributes:
-        name: what it is, for the legend.
+        name: its name in the legend.
         points: its points in the axes' units.
         colour: 0, 1 or 2.
-        dashed: whether it is broken.
+        dashed: whether it is dashed.
     """
 
     name: str
@@ -58,9 +58,9 @@ class Panel:
         title: what it shows.
         x_label: the horizontal axis, with its unit.
         y_label: the vertical axis, with its unit.
-        lines: what is drawn.
-        x_log: the horizontal axis is logarithmic, with a tick at every point.
-        y_log: the vertical axis is logarithmic.
+        lines: the lines to draw.
+        x_log: whether the horizontal axis is logarithmic, with a tick at every point.
+        y_log: whether the vertical axis is logarithmic.
     """
 
     title: str
@@ -73,7 +73,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Axis:
-    """Turns numbers into places: ``low`` to ``high`` onto ``first`` to ``last``."""
+    """Maps numbers to positions: ``low`` to ``high`` onto ``first`` to ``last``."""
 
     low: float
     high: float
@@ -94,7 +94,7 @@ def svg(panels: Sequence[Panel], caption: str) -> str:
     """Return a picture with some panels.
 
     Args:
-        panels: what is drawn; those without a point are left out.
+        panels: the panels to draw; those without a point are left out.
         caption: one line about all of them.
     """
     shown_panels = [panel for panel in panels if any(line.points for line in panel.lines)]
@@ -132,7 +132,7 @@ def _panel(panel: Panel) -> Iterable[str]:
         yield _text(LEFT - 8, vertical.at(tick) + 4, f"{tick:g}", anchor="end")
     for tick in x_ticks:
         yield _rule("axis", across.at(tick), HEIGHT - BOTTOM, across.at(tick), HEIGHT - BOTTOM + 5)
-        short = f"{tick / 1000:g}k" if tick >= 10_000 else f"{tick:g}"  # or the last is cut off
+        short = f"{tick / 1000:g}k" if tick >= 10_000 else f"{tick:g}"  # else the last is cut off
         yield _text(across.at(tick), HEIGHT - BOTTOM + 19, short, anchor="middle")
     yield _rule("axis", LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM)
     yield _rule("axis", LEFT, TOP, LEFT, HEIGHT - BOTTOM)
@@ -190,7 +190,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """Return 1, 2 and 5 times powers of ten around what is drawn."""
+    """Return 1, 2 and 5 times powers of ten that enclose the range."""
     numbers = [
         factor * 10.0**power
         for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)

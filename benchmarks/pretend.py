@@ -1,7 +1,7 @@
 """A pytest plugin whose environment only pretends: no sandbox, every answer is right.
 
-Loaded by ``-p benchmarks.pretend`` for runs of so many tasks that sandboxes would take an hour;
-what is left is pytest, our items, the agent's thread, grading, reports and tables.
+Loaded by ``-p benchmarks.pretend`` for runs of so many tasks that sandboxes would take an hour; the
+rest is pytest, our items, the agent's thread, grading, reports and tables.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Pretence(Environment):
         return Observation("", executed=True, status=0)
 
     def grade(self, answer: str | None) -> Reward:
-        """Find that all is right."""
+        """Grade everything as right."""
         return Reward(1.0, {"output": 1.0})
 
     def stop(self) -> None:
@@ -50,5 +50,5 @@ class Pretence(Environment):
 
 
 def pytest_intercode_make_environment(config: pytest.Config, task: Task) -> Environment:
-    """Give every task such an environment."""
+    """Give every task an environment that pretends."""
     return Pretence(run_of(config).composition.provider)

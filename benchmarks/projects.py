@@ -1,13 +1,13 @@
 """Project tests: five hundred of them, eight at a time; and a replayed one against its agent alone.
 
-The tests run on bubblewrap with an agent that does not think, in the workers of pytest-xdist, as a
-project test runs in its item's turn.
+The tests run on bubblewrap with an agent that does not think, in the workers of pytest-xdist,
+because a project test runs in its item's turn.
 
-A replay is of an example repository, with the real Codex. Its time is a run's, from the first setup
-to the last teardown, for each of ten tests: the copy of the project, the sandbox, the program, the
-gateway that answers from the recording, and what reads the end state. Against it stands the same
-program with the same answers from a server on loopback, in a copy of the same project, with no
-sandbox and nothing of ours around it.
+A replay uses an example repository and the real Codex. Its time is that of a run, from the first
+setup to the last teardown, divided by its ten tests: the copy of the project, the sandbox, the
+program, the gateway that answers from the recording, and the reading of the end state. It is
+compared with the same program with the same answers from a server on loopback, in a copy of the
+same project, without a sandbox or anything else of ours.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def measure(scale: Scale) -> Part:
 
 
 def _many(folder: Folder, tests: int, part: Part) -> None:
-    """Run the tests one after the other, which shows memory, and then in eight workers."""
+    """Run the tests one after another, which shows memory, and then in eight workers."""
     project = folder.path
     (project / "README.md").write_text("An empty project.\n")
     for name, count in (("first", 1), ("many", tests)):
@@ -92,7 +92,7 @@ def _many(folder: Folder, tests: int, part: Part) -> None:
         patch.setenv("TMPDIR", temporary)
         run = folder.pytest("test_many.py", *options)
         together = folder.pytest("test_many.py", *options, "-p", "xdist", f"-n{WORKERS}")
-        # pytest keeps the temporary folders of its last runs with workers, which are not ours.
+        # pytest itself keeps the temporary folders of its last runs with workers.
         files = [path for path in Path(temporary).iterdir() if not path.match("pytest-of-*")]
         remains = [*(_sandbox_processes() - processes), *files]
     if run.passed != tests or together.passed != tests:
@@ -115,10 +115,10 @@ def _many(folder: Folder, tests: int, part: Part) -> None:
 
 
 def _sandbox_processes() -> set[str]:
-    """Return the numbers of the processes that are sandboxes on bubblewrap."""
+    """Return the ids of the processes that are sandboxes on bubblewrap."""
     numbers = set()
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process has ended
             if (process / "comm").read_text().strip() == "bwrap":
                 numbers.add(process.name)
     return numbers

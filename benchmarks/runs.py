@@ -1,7 +1,7 @@
-"""Whole pytest runs in processes of their own, as users start them, timed from the inside.
+"""Whole pytest runs in their own processes, as users start them, timed from the inside.
 
-A run is told apart into what pytest itself needs before the first item, the loop over the items,
-and what is given back afterwards, so that no one of them hides in another.
+A run is split into pytest's own start before the first item, the loop over the items, and the
+cleanup afterwards, so that none of them hides in another.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Run:
         whole: the process, from its start to its end.
         start: until the first item: the interpreter, pytest, plugins, collection.
         loop: from the first item's setup to the last one's teardown.
-        closing: from then until everything is given back.
-        processor: processor's time of the pytest process in the loop, without its children.
-        peak: the highest resident memory of the pytest process, without its children.
-        passed: items that passed.
-        failed: node ids of those that did not.
-        samples: items done, resident memory, and open descriptors, now and then.
+        closing: from then until everything is released.
+        processor: CPU time of the pytest process in the loop, without its children.
+        peak: the peak resident memory of the pytest process, without its children.
+        passed: how many items passed.
+        failed: the node ids of those that did not.
+        samples: items done, resident memory, and open descriptors, at intervals.
     """
 
     whole: float
@@ -55,7 +55,7 @@ class Run:
 
 
 class Folder:
-    """A folder in which pytest is run, with settings of its own or with none."""
+    """A folder in which pytest is run, with its own settings or with none."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -66,11 +66,11 @@ class Folder:
         """Run pytest here.
 
         Args:
-            arguments: what is added to its command line.
-            failures: items may fail.
+            arguments: further arguments of its command line.
+            failures: whether items may fail.
 
         Raises:
-            RuntimeError: something failed; the message has the end of what pytest said.
+            RuntimeError: something failed; the message has the end of pytest's output.
         """
         clock = self.path / "clock.json"
         clock.unlink(missing_ok=True)
@@ -104,20 +104,20 @@ class Folder:
 
 
 def plain_pytest() -> list[str]:
-    """Return how pytest is started with our plugin, and with no other of the environment's."""
+    """Return the command that starts pytest with our plugin, and no other installed plugin."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     return [*command, "-p", "pytest_intercode.plugin"]
 
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Folder]:
-    """Lend an empty project."""
+    """Yield an empty project."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
         yield Folder(Path(name))
 
 
 def numbers_suite(folder: Folder, tasks: int) -> str:
-    """Write a suite of tasks that ask for a number to be printed; return its name."""
+    """Write a suite of tasks that ask to print a number; return its name."""
     name = f"numbers-{tasks}"
     with (folder.path / f"{name}.jsonl").open("w") as rows:
         for number in range(tasks):
@@ -128,7 +128,7 @@ def numbers_suite(folder: Folder, tasks: int) -> str:
 
 
 def warm_up(folder: Folder, backend: str) -> None:
-    """Run one episode, so that no image is built in a run that counts."""
+    """Run one episode, so that no image is built in a measured run."""
     thinking(folder, backend, episodes=1, concurrency=1, ms=0)
 
 
@@ -138,12 +138,12 @@ def thinking(
     """Run episodes of ``TURNS`` turns with an agent that thinks before each.
 
     Args:
-        folder: where.
-        backend: the sandboxes.
-        more: what is added to the command line.
-        episodes: how many.
+        folder: where to run.
+        backend: the backend of the sandboxes.
+        more: further arguments of the command line.
+        episodes: how many episodes.
         ms: milliseconds of thought for each turn.
-        concurrency: how many at a time.
+        concurrency: how many episodes at a time.
     """
     run = folder.pytest(
         numbers_suite(folder, episodes),

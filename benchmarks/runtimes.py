@@ -1,7 +1,7 @@
-"""Docker's runtimes, side by side: all that the engine knows, against its own.
+"""Docker's runtimes compared: all that the engine knows, against its default.
 
-A start is that of one sandbox, until its shell has answered; a grading compares what changed on
-disk, which the host reads where the runtime lets it, and the sandbox itself elsewhere.
+A start is that of one sandbox, until its shell has answered. A grading compares the changes on
+disk, which the host reads if the runtime lets it, and otherwise the sandbox itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SOURCE = ImageSource(dockerfile=bundled_folder("dockerfiles") / "bash.Dockerfile
 
 
 def known() -> tuple[str, list[str]]:
-    """Return the engine's own runtime, and the others that it knows."""
+    """Return the engine's default runtime, and the others that it knows."""
     with contextlib.closing(connect()) as link:
         facts = link.api.info()
     own = str(facts["DefaultRuntime"])

@@ -1,7 +1,7 @@
-"""An episode with two services, against its bare containers in a bare network of their own.
+"""An episode with two services, against bare containers in their own bare network.
 
-Both take turns, and wait until all is removed. The bare ones are three containers of the same image
-with the same limits, in an internal network, which are started one after the other.
+Both are measured in turn, until everything is removed. The bare ones are three containers from the
+same image with the same limits, in an internal network, which are started one after another.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WAIT = ("sleep", "1000")
 
 
 def task() -> Task:
-    """Return a task whose flag is known, with services that wait."""
+    """Return a task with a known flag, and services that only wait."""
     image = ImageSource(bundled_folder("dockerfiles") / "bash.Dockerfile")
     names = (f"service{number}" for number in range(SERVICES))
     machines = tuple(Service(name, image, entrypoint=(), command=WAIT) for name in names)

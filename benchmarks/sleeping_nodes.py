@@ -1,6 +1,6 @@
-"""Nodes of a cluster that only sleep: the driver is real, what it drives is not.
+"""Nodes of a cluster that only sleep: the driver is real, the nodes are not.
 
-What they answer is read by the code that reads real nodes. They run on the driver's own event loop.
+The code that reads real nodes' answers reads theirs. They run on the driver's own event loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SleepingProcess:
 
     Attributes:
         node: the node's name.
-        running: the numbers of the attempts that run there, and how they can be cancelled.
+        running: the futures of the attempts that run there, by number; a reason ends one.
     """
 
     def __init__(self, nodes: SleepingNodes, node: str) -> None:
@@ -61,11 +61,11 @@ class SleepingProcess:
             raise
 
     def kill(self) -> None:
-        """End it."""
+        """End the process."""
         self.end(Loss("it was ended"))
 
     def end(self, loss: Loss) -> None:
-        """End it, from any thread, with a reason."""
+        """End the process with a reason; may be called from any thread."""
         with self._nodes.lock:
             if self in self._nodes.processes:
                 self._nodes.processes.remove(self)
@@ -81,11 +81,11 @@ class SleepingProcess:
     # -- what the driver calls
 
     async def versions(self) -> bytes:
-        """Differ in nothing."""
+        """Return the driver's own versions."""
         return self._nodes.versions
 
     async def set_up(self, settings: bytes) -> bytes:
-        """Have one backend everywhere."""
+        """Return the same backend on every node."""
         return encode({"backend": "bubblewrap"})
 
     async def play(self, data: bytes) -> object:
@@ -95,7 +95,7 @@ class SleepingProcess:
         return await self._nodes.play(self, message)
 
     async def sleep(self, number: int, seconds: float) -> bytes:
-        """Play an attempt; return what a node answers."""
+        """Play an attempt; return the answer of a node."""
         began = time.time()
         loop = asyncio.get_running_loop()
         ended = self.running[number] = loop.create_future()
@@ -113,18 +113,18 @@ class SleepingProcess:
         return encode({"line": self._nodes.line, "phases": phases, "output": []})
 
     def tell(self, attempt: int, turns: int) -> None:
-        """Have the driver know how many turns an attempt has taken."""
+        """Tell the driver how many turns an attempt has taken."""
         self._news.append((attempt, turns))
         if self._changed is not None:
             _end(self._changed, "")
 
     @property
     def has_news(self) -> bool:
-        """Whether the driver has yet to take what it was told, and to ask again."""
+        """Whether the driver still has to take news, or to ask again."""
         return bool(self._news) or self._changed is None or self._changed.done()
 
     async def news(self, timeout: float) -> object:
-        """Return how many turns attempts have taken."""
+        """Wait for news, and return how many turns attempts have taken."""
         if not self._news:
             loop = asyncio.get_running_loop()
             self._changed = loop.create_future()
@@ -137,11 +137,11 @@ class SleepingProcess:
         return encode({"turns": news, "lines": []})
 
     async def receive(self, ref: object, references: object) -> bytes:
-        """Take a file."""
+        """Receive a file."""
         return encode({})
 
     async def forget(self, digest: str) -> None:
-        """Take note of it."""
+        """Record the digest of a file that is not needed any more."""
         self._nodes.forgotten.append(digest)
 
     async def cancel(self, number: int, reason: str) -> None:
@@ -160,20 +160,20 @@ class SleepingNodes:
     Args:
         nodes: how many there are.
         weight: the weight of each.
-        seconds: what an episode takes, of the clock; called for each.
+        seconds: returns the wall-clock duration of an episode; called for each.
         turns: how many turns an episode takes.
         keep: how many of the last messages are kept; None for all.
 
     Attributes:
-        nodes: the names and weights of those that are there, by id; it may be changed.
-        processes: those that are alive, in the order in which they began.
-        played: what the driver sent for each.
-        versions: what all processes have, as they say it.
-        line: what an attempt comes to.
+        nodes: the names and weights of the nodes, by id; it may be changed.
+        processes: the running processes, in the order in which they began.
+        played: the driver's message for each attempt.
+        versions: the encoded versions that all processes report.
+        line: the record of an attempt, as a line of a results file.
         forgotten: digests of files that are not needed any more.
-        cancelled: how many attempts were to be cancelled.
+        cancelled: how many cancellations the driver has requested.
         lock: guards the processes.
-        budget: what counts the run's budget, if something does.
+        budget: counts the run's budget, if it has one.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class SleepingNodes:
     # -- what the executor calls
 
     def find(self) -> Mapping[str, tuple[str, float]]:
-        """Return those that are there."""
+        """Return the nodes that exist."""
         return dict(self.nodes)
 
     def start(self, node: str) -> SleepingProcess:
@@ -217,7 +217,7 @@ class SleepingNodes:
         return content
 
     def count(self, budget: bytes) -> str:
-        """Count here."""
+        """Count the run's budget here."""
         self.budget = BudgetActor(budget)
         return "budget"
 
@@ -234,11 +234,11 @@ class SleepingNodes:
         return await process.sleep(number, self._seconds())
 
     def kill(self, process: SleepingProcess, *, node: bool = False) -> None:
-        """End a process, or a whole node, where another one begins in its place."""
+        """End a process, or a whole node; another one begins in its place."""
         process.end(Loss("it was killed", node_is_gone=node))
 
     def any(self, chance: random.Random) -> SleepingProcess | None:
-        """Return a process that is there."""
+        """Return a random running process, if there is one."""
         alive = list(self.processes)
         return chance.choice(alive) if alive else None
 

@@ -1,6 +1,6 @@
-"""A pytest plugin for runs that nobody can ask what they do: they open no socket for that.
+"""A pytest plugin for runs whose state nobody can ask for: they open no socket for it.
 
-Loaded by ``-p benchmarks.socketless`` for what the socket is measured against.
+Loaded by ``-p benchmarks.socketless`` for the reference that the socket is compared with.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from pytest_intercode.system.control import ControlSocket
 
 
 class NoSocket(ControlSocket):
-    """Cannot be made, as where there is no place for it."""
+    """A socket that cannot be created, as on a machine without a place for it."""
 
     def __init__(self, *arguments: object, **more: object) -> None:
         raise OSError("benchmarks: no socket")
 
 
 def pytest_sessionstart() -> None:
-    """Leave the run without its socket."""
+    """Prevent the run from opening its socket."""
     pytest.MonkeyPatch().setattr("pytest_intercode.plugin.control.ControlSocket", NoSocket)

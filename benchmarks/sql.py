@@ -1,9 +1,9 @@
 """SQL statements through an episode, against the bare driver on the same database.
 
-MySQL: PyMySQL on a connection of its own to the same server. SQLite: the standard library's module,
-which runs in our own process, where an episode's database is in a process of its own. The driver
-fetches all rows; an episode's step also splits the action, holds it to its time, and words the
-result for the agent.
+For MySQL, that is PyMySQL with its own connection to the same server. For SQLite, it is the
+standard library's module, which runs in our own process, whereas an episode's database has its own
+process. The driver fetches all rows; an episode's step also splits the action, enforces its
+timeout, and formats the result for the agent.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ STATEMENTS = {
 
 
 class OneServer:
-    """An engine of the sql environment that has one server, which we have the socket of."""
+    """An engine of the sql environment with one server, whose socket we have."""
 
     def __init__(self, server: MySqlServer) -> None:
         self._server = server
 
     def session(self, database: Database, *, writes: bool, limits: Limits) -> MySqlSession:
-        """Open a session that only looks."""
+        """Open a session that only reads."""
         return MySqlSession(
             lambda _: (self._server, self._server.lease()),
             database.name,
@@ -93,7 +93,7 @@ def compare(
 
 
 def measure(scale: Scale) -> Part:
-    """Measure both engines; a missing one is told."""
+    """Measure both engines; a note reports a missing one."""
     part = Part("SQL statements (the ratio is of times)")
     with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
         folder = Path(name)

@@ -1,4 +1,4 @@
-"""What the plugin costs a pytest run that does not use it."""
+"""The cost of the plugin for a pytest run that does not use it."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""An episode of swe on Docker, in bare container cycles above its own commands and tests.
+"""An episode of swe on Docker, less its own commands and tests, in bare container cycles.
 
-The episode has two sandboxes, the agent's and the verifier's, and nothing is started ahead. Its own
-commands are gold's and the tests' (sentinels included), as they took in that very episode: what
-compiles for seconds differs by more than a cycle from one time to the next. What is left is ours:
-both sandboxes, the turns, the end state's way into the verifier, grading. A bare cycle creates,
-starts, kills and removes one container.
+The episode has two sandboxes, the agent's and the verifier's, and nothing is started ahead. The
+time of its own commands, gold's and the tests' (sentinels included), is taken from the same
+episode: a compilation of seconds varies by more than a cycle. The rest is ours: both sandboxes, the
+turns, the transfer of the end state into the verifier, and grading. A bare cycle creates, starts,
+kills and removes one container.
 
-That our sandboxes do not make the commands themselves slower, the second row of each task says: the
+The second row of each task shows that our sandboxes do not slow down the commands themselves: the
 same commands on the same files with the same variables and limits, in bare containers, one for gold
-and one for the tests, timed in there.
+and one for the tests, timed inside.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import bundled_tasks
 from pytest_intercode.system.archives import pack_files
 
-# One for each kind of tests: unittest, a shell's, C with make, Perl.
+# One for each kind of tests: unittest, shell scripts, C with make, Perl.
 TASKS = ("saldo-lost-cents", "logturn-odd-names", "inix-many-keys", "tally-quotes")
 MOST = 1.5
 
 
 @contextlib.contextmanager
 def noted_actions() -> Iterator[list[float]]:
-    """Note the seconds of each action that runs in a sandbox."""
+    """Record the seconds of each action that runs in a sandbox."""
     noted: list[float] = []
     run = AttachedSandbox.run
 
@@ -117,7 +117,7 @@ def measure(scale: Scale) -> Part:
 
         for task in tasks:
             specs = SweEnvironment.sandboxes(task, provider)
-            episode(provider, task)  # its image is made
+            episode(provider, task)  # build its image first
 
             def rest(task: Task = task) -> float:
                 settled(bare, sandboxes_before)

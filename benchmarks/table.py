@@ -1,4 +1,4 @@
-"""What was measured, as rows; an aligned table for the terminal, and Markdown for the docs."""
+"""Measurements as rows of an aligned table for the terminal, and of Markdown for the docs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ END = "<!-- benchmarks: end -->"
 
 @dataclass(frozen=True)
 class Bound:
-    """What a number has to keep to.
+    """A bound that a number has to meet.
 
     Attributes:
         kind: which side of the limit is allowed.
         limit: the limit, in the number's own unit.
-        text: the limit as it is shown; by default as a ratio.
+        text: the limit as text; by default as a ratio.
     """
 
     kind: Literal["at most", "at least"]
@@ -44,7 +44,7 @@ class Bound:
         return f"{self.kind} {self.text or ratio(self.limit)}"
 
     def met(self, value: float) -> bool:
-        """Whether a number keeps to it."""
+        """Whether a number meets the bound."""
         return value <= self.limit if self.kind == "at most" else value >= self.limit
 
 
@@ -56,9 +56,9 @@ class Row:
         what: what was measured.
         ours: our number, with its unit.
         against: the reference and its number.
-        ratio: ours to the reference's, or None where only our number counts.
-        bound: what the ratio, or ``value``, has to keep to; None where it is only told.
-        value: what the bound is about in place of the ratio.
+        ratio: our number divided by the reference's, or None if only our number counts.
+        bound: the bound of the ratio, or of ``value``; None if the row is only information.
+        value: the number that the bound is about, instead of the ratio.
     """
 
     what: str
@@ -70,12 +70,12 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the bound is kept; None without one."""
+        """Whether the bound is met; None without one."""
         judged = self.ratio if self.value is None else self.value
         return None if self.bound is None or judged is None else self.bound.met(judged)
 
     def cells(self) -> tuple[str, ...]:
-        """Return the row as it is shown."""
+        """Return the row as cells of a table."""
         ratio_text = "" if self.ratio is None else ratio(self.ratio)
         verdict = {None: "", True: "yes", False: "NO"}[self.met]
         return self.what, self.ours, self.against, ratio_text, str(self.bound or ""), verdict
@@ -83,13 +83,13 @@ class Row:
 
 @dataclass
 class Part:
-    """What one part of the benchmarks found.
+    """The results of one part of the benchmarks.
 
     Attributes:
         title: what it is about, in a few words.
         rows: its comparisons.
-        panels: what is plotted of it.
-        notes: sentences that the rows need to be understood.
+        panels: its plots.
+        notes: sentences that explain the rows.
     """
 
     title: str
@@ -104,14 +104,14 @@ class Part:
 
 
 def ratio(value: float) -> str:
-    """Show a ratio: small ones as a fraction."""
+    """Format a ratio: a small one as a fraction."""
     if 0 < value < 0.2:
         return f"1/{round(1 / value, 1):g}"
     return f"{value:.3g}"
 
 
 def duration(value: float) -> str:
-    """Show seconds in the unit that fits."""
+    """Format seconds in a suitable unit."""
     if abs(value) < 1e-3:
         return f"{value * 1e6:.3g} µs"
     if abs(value) < 1:
@@ -127,7 +127,7 @@ def against(
 
 
 def aligned(parts: Iterable[Part]) -> str:
-    """Return one table for the terminal; a part's title is a line of its own."""
+    """Return one table for the terminal; a part's title has its own line."""
     lines: list[tuple[str, ...] | str] = [HEADINGS]
     for part in parts:
         lines += ["", part.heading, *(row.cells() for row in part.rows)]
@@ -144,7 +144,7 @@ def aligned(parts: Iterable[Part]) -> str:
 
 
 def markdown(parts: Iterable[Part], facts: Iterable[str]) -> str:
-    """Return the tables as Markdown, under what is known of the machine and the run."""
+    """Return the tables as Markdown, below the facts about the machine and the run."""
     lines = [f"- {fact}" for fact in facts]
     for part in parts:
         lines += ["", f"**{part.heading}**", ""]
@@ -162,10 +162,10 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 def check_markers(path: Path) -> None:
-    """See that a file has the two lines between which the tables go.
+    """Check that a file has the two lines between which the tables go.
 
     Raises:
-        ValueError: it does not, or cannot be read.
+        ValueError: it does not have them, or cannot be read.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -179,7 +179,7 @@ def check_markers(path: Path) -> None:
 
 
 def put_between(path: Path, tables: str) -> None:
-    """Replace what stands between the two lines of a file."""
+    """Replace the text between the two lines of a file."""
     text = path.read_text(encoding="utf-8")
     head, rest = text.split(BEGIN, 1)
     tail = rest.split(END, 1)[1]

@@ -1,7 +1,7 @@
-"""The agent of the benchmarks: it thinks for as long as it is told before every turn.
+"""The agent of the benchmarks: it thinks for a given time before every turn.
 
-``--intercode-agent=.../thinker.py:Thinker --intercode-agent-arg ms=50``. Its tasks ask for a number
-to be printed; all its actions run nothing but the last, which prints it, and then it submits.
+``--intercode-agent=.../thinker.py:Thinker --intercode-agent-arg ms=50``. Its tasks ask to print a
+number; all its actions do nothing, except for the last one, which prints it; then it submits.
 """
 
 from __future__ import annotations

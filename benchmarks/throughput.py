@@ -1,7 +1,7 @@
 """Episodes at a concurrency of four, against as many bare container cycles by four threads.
 
-An episode of bash has two sandboxes: the agent's and gold's. The agent does not think, so that the
-engine is all that counts. Our time lasts until the last container has been given back.
+An episode of bash has two sandboxes: the agent's and gold's. The agent does not think, so that only
+the engine counts. Our time ends when the last container has been released.
 """
 
 from __future__ import annotations
