@@ -1,4 +1,4 @@
-"""Rollouts for SkyRL (0.3), of any agent that is a program, on tasks of pytest-intercode.
+"""Rollouts for SkyRL (0.3) with any agent that is a program, on tasks of pytest-intercode.
 
 ``IntercodeGenerator`` is SkyRL's generator: an experiment returns it from ``get_generator``::
 
@@ -6,11 +6,11 @@
         def get_generator(self, cfg, tokenizer, inference_engine_client):
             return IntercodeGenerator("command:python my_agent.py", inference_engine_client)
 
-The agent asks SkyRL's vLLM by OpenAI's chat completions, through our gateway, which keeps the token
-ids and the log-probabilities. Nothing is tokenised again. An agent may rewrite its history, and an
-episode is then several rows: so step-wise training has to be on
-(``generator.step_wise_trajectories=true``). A row of the dataset names its task in ``task``, as
-``dataset`` writes them.
+The agent sends OpenAI's chat completions to SkyRL's vLLM through our gateway, which keeps the token
+ids and the log-probabilities. Nothing is tokenised again. If an agent rewrites its history, its
+episode becomes several rows, so step-wise training has to be on
+(``generator.step_wise_trajectories=true``). A row of the dataset names its task in ``task``;
+``dataset`` writes such rows.
 """
 
 import os
@@ -36,7 +36,7 @@ from pytest_intercode import (
 
 __all__ = ["IntercodeGenerator", "dataset", "generator_output"]
 
-# What stands for an episode without tokens: it is masked, and nothing is learnt from it.
+# Replaces an episode without tokens: it is masked, so that nothing is learnt from it.
 _EMPTY = TokenSequence((0,), (0,), (0,), (0.0,), ())
 
 
@@ -92,17 +92,17 @@ class IntercodeGenerator(GeneratorInterface):
 def generator_output(
     records: Sequence[EpisodeRecord], trajectory_ids: Sequence[TrajectoryID]
 ) -> GeneratorOutput:
-    """Return what SkyRL trains on: a row for each sequence of tokens, an episode's one by one.
+    """Return SkyRL's training data: a row for each sequence of tokens, episode by episode.
 
-    The last row of an episode has its reward, which the advantage of all of them comes from.
+    The last row of an episode has its reward, from which the advantage of all its rows comes.
 
     Args:
         records: the episodes.
-        trajectory_ids: SkyRL's names of them.
+        trajectory_ids: SkyRL's ids of the episodes.
     """
     rows: list[tuple[TokenSequence, float, str, TrajectoryID, bool]] = []
     for record, identity in zip(records, trajectory_ids, strict=True):
-        # A fault of the task or of the infrastructure says nothing of the model.
+        # A fault of the task or of the infrastructure says nothing about the model.
         sequences = token_sequences(record.model_calls) if record.graded else []
         sequences = sequences or [_EMPTY]
         for number, sequence in enumerate(sequences, 1):

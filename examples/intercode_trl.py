@@ -5,9 +5,9 @@
 
 ``IntercodeRollouts`` is the ``rollout_func`` of a ``GRPOTrainer``. The model, its sampling and its
 loss are TRL's; the episodes, with their sandboxes, budgets and grading, are ours. All episodes of a
-generation step run at a time, and the replies that they wait for are generated in batches. Each
-reply of the model is one action, and what its execution printed is the next message to it. Tokens
-that the model did not write are masked (``env_mask``), so that it is trained on its own alone.
+generation step run at the same time, and the replies that they wait for are generated in batches.
+Each reply of the model is one action, and what its execution printed is the next message to it.
+Tokens that the model did not write are masked (``env_mask``), so that it is not trained on them.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from pytest_intercode import (
 __all__ = ["IntercodeRollouts", "intercode_reward"]
 
 _BLOCK = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
-_GATHER = 0.01  # seconds in which more replies may be asked for, to be generated together
+_GATHER = 0.01  # seconds to wait for more requests, which are then answered together
 _FIRST = """{query}
 
 You act in a sandbox, in at most {turns} turns. Each of your replies is one {language} action, in a
@@ -44,7 +44,7 @@ with the word submit in such a block."""
 
 
 def intercode_reward(intercode: list[float | None], **_: object) -> list[float | None]:
-    """Return the rewards of the episodes; None for one that says nothing of the model."""
+    """Return the rewards of the episodes; None for one that says nothing about the model."""
     return intercode
 
 
@@ -52,7 +52,7 @@ class IntercodeRollouts:
     """Plays the prompts of a generation step as episodes.
 
     Args:
-        tasks: what is played; their queries have to differ.
+        tasks: the tasks to play; their queries have to differ.
         sandbox: ``docker``, ``bubblewrap`` or ``auto``.
         max_turns: actions in an episode; None for each task's own number.
     """
@@ -81,7 +81,7 @@ class IntercodeRollouts:
 
         Raises:
             EngineUnavailable: there is no engine for sandboxes.
-            RuntimeError: an episode failed here, and not by what the model wrote.
+            RuntimeError: an episode failed in this code, and not through the model's replies.
         """
         texts = [prompt[-1]["content"] for prompt in prompts]
         model = _Model(trainer)
@@ -92,7 +92,7 @@ class IntercodeRollouts:
             trajectory.begin()
             while not env.over:
                 reply = model.reply(trajectory)
-                if reply is None:  # there is no room for another one; what there is, is graded
+                if reply is None:  # no room for another one: grade what was done so far
                     return
                 seen = env.step(_action(reply))[0]
                 if not env.over:
@@ -120,7 +120,7 @@ class IntercodeRollouts:
 
 @dataclass
 class _Trajectory:
-    """The tokens of an episode: the prompt, and what followed, with 1 for the model's own."""
+    """The tokens of an episode: the prompt, and the rest with a mask, 1 for the model's own."""
 
     prompt: list[int]
     tokens: list[int] = field(default_factory=list)
@@ -128,11 +128,11 @@ class _Trajectory:
     logprobs: list[float] | None = field(default_factory=list)
 
     def begin(self) -> None:
-        """Begin, or begin again where a broken sandbox has ended the episode."""
+        """Begin, or begin again after a broken sandbox has ended the episode."""
         self.tokens, self.mask, self.logprobs = [], [], []
 
     def add(self, tokens: list[int], *, own: bool, logprobs: list[float] | None = None) -> None:
-        """Add tokens; without log-probabilities of the model's own there are none at all."""
+        """Add tokens; if those of the model have no log-probabilities, keep none at all."""
         self.tokens += tokens
         self.mask += [int(own)] * len(tokens)
         if own and logprobs is None:
@@ -142,7 +142,7 @@ class _Trajectory:
 
 
 class _Model:
-    """The trainer's model, which episodes ask on their threads, and which replies on TRL's own."""
+    """The trainer's model: episodes ask it on their threads, and it replies on TRL's thread."""
 
     def __init__(self, trainer: GRPOTrainer) -> None:
         self._trainer = trainer
@@ -155,7 +155,7 @@ class _Model:
     # -- on the episodes' threads
 
     def reply(self, trajectory: _Trajectory) -> str | None:
-        """Wait for the model's reply; None where the completion has no room for one."""
+        """Wait for the model's reply; None if the completion has no room for one."""
         if self._room(trajectory) <= 0:
             return None
         future: Future[str] = Future()
@@ -165,7 +165,7 @@ class _Model:
         return future.result()
 
     def show(self, trajectory: _Trajectory, seen: str) -> None:
-        """Add a message to the model, with what its template puts around it."""
+        """Add a message to the model, with the tokens that its template puts around it."""
         said = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "?"}]
         before = self._template(said, add_generation_prompt=False)
         after = self._template([*said, {"role": "user", "content": seen}])
@@ -191,7 +191,7 @@ class _Model:
     # -- on TRL's thread
 
     def serve(self, episodes: Future[list[EpisodeRecord]]) -> None:
-        """Generate what episodes ask for until all of them are over."""
+        """Generate replies to episodes until all of them have ended."""
         while not episodes.done():
             batch: list[tuple[_Trajectory, Future[str]]] = []
             try:
@@ -206,7 +206,7 @@ class _Model:
         try:
             texts = [trajectory.prompt + trajectory.tokens for trajectory, _ in batch]
             made, logprobs = self._trainer._generate_single_turn(texts, None, {}, 1)
-        except BaseException as error:  # episodes that wait could not be ended otherwise
+        except BaseException as error:  # episodes that wait would not end otherwise
             self._broken = error
             for _, future in batch:
                 future.set_exception(error)
@@ -220,7 +220,7 @@ class _Model:
             future.set_result(self._tokenizer.decode(tokens, skip_special_tokens=True))
 
     def _refuse(self, error: BaseException) -> None:
-        """End the waiting of all that ask."""
+        """Raise an error in all episodes that wait."""
         while True:
             try:
                 self._asked.get_nowait()[1].set_exception(error)
@@ -229,12 +229,12 @@ class _Model:
 
 
 def _fields(played: list[_Trajectory], records: list[EpisodeRecord]) -> dict[str, Any]:
-    """Return what TRL wants of the episodes."""
+    """Return the data of the episodes that TRL requires."""
     for record in records:
-        if record.outcome == "agent-error":  # it says nothing of the model
+        if record.outcome == "agent-error":  # not the model's fault
             raise RuntimeError(f"{record.reason}\n{record.detail}")
     for each in played:
-        if not each.tokens:  # the sandbox did not start, and TRL wants a token
+        if not each.tokens:  # the sandbox did not start, and TRL requires a token
             each.add(each.prompt[-1:], own=False)
     known = all(each.logprobs is not None for each in played)
     return {
@@ -247,7 +247,7 @@ def _fields(played: list[_Trajectory], records: list[EpisodeRecord]) -> dict[str
 
 
 def _action(reply: str) -> str:
-    """Return the last block of code of a reply, or all of it where there is none."""
+    """Return the last block of code in a reply, or the whole reply if there is none."""
     blocks = _BLOCK.findall(reply)
     return (blocks[-1] if blocks else reply).strip()
 

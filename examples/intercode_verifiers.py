@@ -28,7 +28,7 @@ with the word submit in such a block."""
 
 
 class IntercodeConfig(vf.TasksetConfig):
-    """What is played.
+    """What to play.
 
     Attributes:
         env: the environment: bash, sql, python, ctf or swe, or one of your own.
@@ -44,7 +44,7 @@ class IntercodeConfig(vf.TasksetConfig):
 
 
 class IntercodeTask(vf.Task[vf.TaskData]):
-    """A task by its id; neither gold nor tests travel with it."""
+    """A task by its id; it carries neither gold nor tests."""
 
 
 class IntercodeTaskset(vf.Taskset[IntercodeTask, IntercodeConfig]):
@@ -63,7 +63,7 @@ class IntercodeTaskset(vf.Taskset[IntercodeTask, IntercodeConfig]):
 
 
 class IntercodeEnvConfig(vf.EnvConfig):
-    """The environment's one role, the player: a model that is asked, and runs nothing itself."""
+    """The environment's one role, the player: a model that replies, and runs nothing itself."""
 
     player: vf.AgentConfig = vf.AgentConfig.model_validate(
         {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
@@ -74,13 +74,13 @@ class IntercodeEnv(vf.Env[IntercodeEnvConfig]):
     """Plays a task: verifiers asks the model, and a rollout of ours runs what it says."""
 
     async def start(self) -> None:
-        """Get ready to start sandboxes."""
+        """Prepare to start sandboxes."""
         self._sandboxes = pytest_intercode.SandboxProvider(
             pytest_intercode.SandboxSettings(self.taskset.config.sandbox)
         )
 
     async def stop(self) -> None:
-        """End them."""
+        """End the sandboxes."""
         await asyncio.to_thread(self._sandboxes.close)
 
     async def run(self, task: IntercodeTask, agents: vf.Agents) -> None:
@@ -96,7 +96,7 @@ class IntercodeEnv(vf.Env[IntercodeEnvConfig]):
                 while not env.over:
                     asked = asyncio.run_coroutine_threadsafe(interaction.turn(message), loop)
                     segment = await asyncio.wrap_future(asked)
-                    if segment.terminated:  # a limit of verifiers' own; what there is, is graded
+                    if segment.terminated:  # a limit of verifiers: grade what was done so far
                         return
                     message = str(env.step(_action(segment.last_reply))[0]) or "(no output)"
 
@@ -109,7 +109,7 @@ class IntercodeEnv(vf.Env[IntercodeEnvConfig]):
             ) as records:
                 record = await anext(records)
         if not record.graded or record.outcome == "agent-error":
-            raise RuntimeError(f"{record.outcome}: {record.reason}")  # it says nothing of the model
+            raise RuntimeError(f"{record.outcome}: {record.reason}")  # not the model's fault
         trace = interaction.trace
         trace.record_reward("intercode", record.reward)
         trace.info["intercode"] = {
@@ -121,6 +121,6 @@ class IntercodeEnv(vf.Env[IntercodeEnvConfig]):
 
 
 def _action(reply: str) -> str:
-    """Return the last block of code of a reply, or all of it where there is none."""
+    """Return the last block of code in a reply, or the whole reply if there is none."""
     blocks = _BLOCK.findall(reply)
     return (blocks[-1] if blocks else reply).strip()

@@ -1,4 +1,4 @@
-"""An agent that speaks MCP, on the SDK's own client; knows the commands that solve its tasks.
+"""An agent that speaks MCP with the SDK's client, and gets the commands that solve its tasks.
 
     pytest --intercode-agent='mcp:python {here}/examples/mcp_client.py {config} "echo hello"'
 

@@ -1,4 +1,4 @@
-"""Trains a small policy on bundled bash tasks, from nothing but the rewards of its episodes.
+"""Trains a small policy on bundled bash tasks, only from the rewards of its episodes.
 
     pip install pytest-intercode numpy
     python examples/train_policy.py --seed 1
@@ -48,9 +48,9 @@ class Policy:
     """A softmax over commands, linear in the words of the query.
 
     Args:
-        queries: what its vocabulary is taken from.
-        seed: of its draws. A task has draws of its own, so that they do not depend on which of the
-            episodes that run at a time comes first.
+        queries: the queries that its vocabulary is taken from.
+        seed: the seed of its draws. Each task has its own draws, so that they do not depend on the
+            order of episodes that run at the same time.
     """
 
     def __init__(self, queries: Iterable[str], seed: int) -> None:
@@ -74,7 +74,7 @@ class Policy:
         return likely / likely.sum()
 
     def draw(self, task: TaskView) -> str:
-        """Return a command, as likely as it is."""
+        """Draw a command by its probability."""
         with self._lock:  # episodes run at the same time
             if task.id not in self._draws:
                 seed = [self._seed, *task.id.encode()]
@@ -87,7 +87,7 @@ class Policy:
         return COMMANDS[int(self.probabilities(task.query).argmax())]
 
     def learn(self, records: list[EpisodeRecord], rate: float) -> None:
-        """Make what did better than the other tries at its task likelier."""
+        """Make commands likelier that did better than the other tries at their task."""
         change = numpy.zeros_like(self._weights)
         for query in sorted({record.task.query for record in records}):
             group = sorted(

@@ -1,7 +1,7 @@
-"""Podman as a backend, by its command line: what another engine needs to run the sandboxes.
+"""Podman as a backend, through its command line: what another engine needs to run sandboxes.
 
 A sandbox is one ``podman run -i``. Its input and outputs are pipes to the keeper, which is the
-first process inside, so that it ends with its client; Podman removes what is left of it.
+first process inside, so that it ends with its client; Podman removes the rest.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ _END_TIMEOUT = 10  # seconds for sandboxes to end when the run is over
 
 
 def podman(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Podman; return what it said."""
+    """Run Podman; return its status and output."""
     return subprocess.run(["podman", *arguments], capture_output=True, text=True, check=False)
 
 
 class PodmanStreams(PipeStreams):
-    """Pipes that Podman copies to and from the keeper's, in its own time.
+    """Pipes that Podman copies to and from the keeper's, at its own pace.
 
     Attributes:
-        problem: what Podman itself said among the keeper's answers.
+        problem: Podman's own error among the keeper's answers.
     """
 
     problem = ""
 
     def receive(self, timeout: float) -> list[Chunk]:
-        """Wait for bytes; keep what says why a container does not start."""
+        """Wait for bytes; keep the error that explains why a container does not start."""
         chunks = super().receive(timeout)
         for chunk in chunks:
             if chunk.data.startswith(b"Error: "):
@@ -60,7 +60,7 @@ class PodmanStreams(PipeStreams):
         return chunks
 
     def read_output(self) -> None:
-        """Return nothing: more may be on its way."""
+        """Return None: more output may still arrive."""
 
 
 class PodmanSandbox(AttachedSandbox):
@@ -71,12 +71,12 @@ class PodmanSandbox(AttachedSandbox):
         super().__init__(name, *args)
 
     def outside_cause(self) -> str:
-        """Return that somebody has stopped the command, which nothing inside can."""
+        """Return that the command was killed, which nothing inside can do."""
         return "its `podman run` was killed" if (self._process.poll() or 0) < 0 else ""
 
 
 class PodmanImages:
-    """Images as Podman has them, called by their ids."""
+    """Podman's images, identified by their ids."""
 
     def __init__(self, settings: SandboxSettings, events: BackendEvents) -> None:
         self._settings = settings
@@ -123,7 +123,7 @@ class PodmanImages:
         return build.stdout.split()[-1]
 
     def pinned(self, name: str) -> str:
-        """Return nothing: an image here is known by its id alone."""
+        """Return nothing: an image here is identified only by its id."""
         return ""
 
     def identity(self, name: str) -> str:
@@ -131,7 +131,7 @@ class PodmanImages:
         return name
 
     def stop_builds(self) -> None:
-        """Begin no further build; one that runs goes on in its thread."""
+        """Start no further build; a running one continues in its thread."""
         self._stopped = True
 
 
@@ -155,18 +155,18 @@ class PodmanBackend:
         return f"{self.name}, runtime {runtime}" if runtime else self.name
 
     def requested(self) -> str | None:
-        """Return None: only its name asks for it."""
+        """Return None: only its name selects it."""
         return None
 
     def problem(self) -> str:
-        """Return that it is not installed."""
+        """Return that Podman is not installed; empty if it is."""
         return "" if shutil.which("podman") else "podman is not installed: apt-get install podman"
 
     def check(self, options: Mapping[str, str]) -> None:
-        """Leave the runtime to the first sandbox."""
+        """Leave the check of the runtime to the first sandbox."""
 
     def start(self, events: BackendEvents) -> None:
-        """See that there is a Podman; it needs no service."""
+        """Check that Podman is installed; it does not need a service."""
         if self.problem():
             raise EngineUnavailable(self.problem())
         self.images = PodmanImages(self._settings, events)
@@ -187,7 +187,7 @@ class PodmanBackend:
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
-                start_new_session=True,  # an interrupt at the terminal is not for it
+                start_new_session=True,  # an interrupt at the terminal must not reach it
             )
             self._processes.add(process)
             streams.close_inside()
@@ -239,7 +239,7 @@ class PodmanBackend:
 
 
 def _limits_of_process() -> Iterator[str]:
-    """Name the limits that Podman would else raise, which it may not where it is nested."""
+    """Yield limits that Podman would otherwise raise, which it may not do if it is nested."""
     for name, kind in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
         maximum = min(resource.getrlimit(kind)[1], _MAX_LIMITS[name])
         if maximum > 0:
