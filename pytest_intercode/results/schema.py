@@ -77,7 +77,7 @@ def _descriptions(cls: type[Any]) -> dict[str, str]:
         in_line, text = LineField.of(field), " ".join(texts[field.name].split())
         text = re.sub(r":\w+:`~?([^`]+)`", r"``\1``", text)
         text = f"{text[0].upper()}{text[1:]}".removesuffix(".") + "."
-        note = " Left out where it is empty." if in_line.optional else ""
+        note = " Omitted if empty." if in_line.optional else ""
         descriptions[in_line.key or field.name] = text + note
     return descriptions
 

@@ -81,26 +81,25 @@ def marks() -> str:
     return f"""\
 # Marks
 
-This page lists what `@pytest.mark.intercode(...)` may say, and the marks that items have.
+This page lists the arguments of `@pytest.mark.intercode(...)`, and the marks of items.
 
 ## Of a test of tasks
 
-A test function that takes `intercode_episode`, or another fixture of a task, is run with each task
-that its mark asks for. One of `suite`, `dataset` and `env` is needed.
+A test function that takes `intercode_episode`, or another fixture of a task, runs with each task
+that its mark selects. One of `suite`, `dataset` and `env` is required.
 
 {_meanings(TASK_ARGUMENTS)}
 ## Of a test of a project
 
-A test function that takes `intercode_project` is run with each agent. `run()` takes the same
-arguments, but for the last three, and they come first.
+A test function that takes `intercode_project` runs with each agent. `run()` takes the same
+arguments, except the last three, and they override those of the mark.
 
 {_meanings(options)}
 ## Of an item
 
 Each item of a task has the mark `intercode` with `env`, `suite`, `dataset`, `hardness` and `tags`,
-and plain marks by which `-m` selects: the name of its environment, its tags, and the label of its
-agent, such as `codex`. A tag is no mark where pytest, a usual plugin or an environment has the
-name.
+and plain marks for `-m`: the name of its environment, its tags, and the label of its agent, such as
+`codex`. A tag does not become a mark if pytest, a usual plugin or an environment uses its name.
 """
 
 
@@ -118,9 +117,9 @@ def fixtures_page() -> str:
     return f"""\
 # Fixtures
 
-This page lists the fixtures that a test function may take. Their classes are in [api.md](api.md).
+This page lists the fixtures for test functions. [api.md](api.md) describes their classes.
 
-{_table(("fixture", "is", "what it is for"), rows)}"""
+{_table(("fixture", "type", "purpose"), rows)}"""
 
 
 def hooks() -> str:
@@ -143,7 +142,7 @@ has an example of each.
         }
         parts.append(
             _table(
-                ("argument", "is", "meaning"),
+                ("argument", "type", "meaning"),
                 ((f"`{k}`", f"`{annotations[k]}`", v) for k, v in arguments.items()),
             )
         )
@@ -161,7 +160,8 @@ def outcomes() -> str:
     return f"""\
 # Outcomes
 
-This page lists how an episode may end. [results.md](../results.md) says what each means for a gate.
+This page lists how an episode may end. [results.md](../results.md) explains what each outcome means
+for a gate.
 
 {_table(("outcome", "pytest", "counts in rates", "what happened"), rows)}"""
 
@@ -172,8 +172,8 @@ def commands() -> str:
         """\
 # Commands
 
-This page lists the commands of `pytest-intercode`, with their arguments. Each ends with status 0
-when it is done, 1 when it failed, and 2 when it was called wrongly.
+This page lists the commands of `pytest-intercode` and their arguments. The exit status is 0 on
+success, 1 on failure, and 2 on wrong usage.
 """
     ]
     [subparsers] = [a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction)]
@@ -213,9 +213,9 @@ def records() -> str:
         """\
 # Fields of a record
 
-This page lists the keys of a results file's line, one line for each episode, in JSON.
-[episode-record.schema.json](../episode-record.schema.json) says the same to programs, and
-[results.md](../results.md) how to read such files.
+This page lists the keys of a line of a results file, which is the JSON of one episode.
+[episode-record.schema.json](../episode-record.schema.json) describes them for programs, and
+[results.md](../results.md) explains how to read such files.
 
 """,
         _keys(schema, pytest_intercode.EpisodeRecord),
@@ -230,7 +230,7 @@ def _keys(schema: Mapping[str, Any], data_class: object) -> str:
     """Return a table of an object's keys, with what the schema says of them, or the class."""
     texts = _attributes(inspect.getdoc(data_class) or "")
     return _table(
-        ("key", "is", "meaning"),
+        ("key", "type", "meaning"),
         (
             (f"`{name}`", describe_type(part), part.get("description") or texts.get(name, ""))
             for name, part in schema["properties"].items()
@@ -252,16 +252,21 @@ def describe_type(schema: Mapping[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     if schema.get("type") == "array":
         items = schema.get("items", {})
-        return f"list of {describe_type(items)}" if items else "list"
+        return f"list of {_plural(describe_type(items))}" if items else "list"
     if schema.get("type") == "object":
         values = schema.get("additionalProperties")
         values = next(iter(schema.get("patternProperties", {}).values()), values)
         return (
-            f"object of {describe_type(values)}"
+            f"object of {_plural(describe_type(values))}"
             if isinstance(values, dict) and values
             else "object"
         )
     return str(schema.get("type", "anything"))
+
+
+def _plural(kinds: str) -> str:
+    """Return the plural of JSON's types in a text of :func:`describe_type`."""
+    return re.sub(r"\b(string|integer|number|boolean|object|list)\b(?! of)", r"\1s", kinds)
 
 
 def suites() -> str:
@@ -275,8 +280,8 @@ def suites() -> str:
         """\
 # Fields of suites
 
-This page lists what a suite's file may say. [suites.md](../suites.md) has an example of most of it,
-and what it means.
+This page lists the fields of a suite file. [suites.md](../suites.md) explains most of them by
+example.
 """,
         _form("Suite", forms.pop("SuiteModel")),
         _form("Task", task, own_names),
@@ -311,18 +316,19 @@ def _form(label: str, schema: Mapping[str, Any], names: set[str] | None = None) 
     description = schema.get("description", "")
     data_class = getattr(pytest_intercode, _BECOMES.get(label, label), None)
     texts = {**_attributes(inspect.getdoc(data_class) or ""), **_attributes(description)}
-    needed = schema.get("required", ())
+    required = schema.get("required", ())
     rows = [
         (
             f"`{name}`",
-            describe_type(part).removesuffix(" or null") + (", needed" if name in needed else ""),
+            describe_type(part).removesuffix(" or null")
+            + (", required" if name in required else ""),
             texts[name],
         )
         for name, part in schema["properties"].items()
         if names is None or name in names
     ]
     head = _plain(re.split(r"\n\n|\n    ", description)[0])
-    return f"\n## {label}\n\n{head}\n\n" + _table(("field", "is", "meaning"), rows)
+    return f"\n## {label}\n\n{head}\n\n" + _table(("field", "type", "meaning"), rows)
 
 
 def _label(name: str) -> str:
@@ -341,8 +347,8 @@ def api() -> str:
         """\
 # Public names
 
-This page lists what `from pytest_intercode import NAME` has, by what it is for. The site shows the
-docstrings; in Python, `help(pytest_intercode.NAME)` does.
+This page lists the names that you can import from `pytest_intercode`, by purpose. The site shows
+their docstrings, as does `help(pytest_intercode.NAME)` in Python.
 """
     ]
     for folder, label in _FOLDERS.items():
