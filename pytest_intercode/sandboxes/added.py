@@ -60,7 +60,7 @@ class AddedBackend:
         self.shares_network = self._backend.shares_network
         if self.name != point.name:
             raise ConfigurationError(
-                f"{self._label}: its name is {self.name!r}, and its entry point calls it "
+                f"{self._label}: its name is {self.name!r}, but its entry point calls it "
                 f"{point.name!r}"
             )
         if not isinstance(self.takes, (frozenset, set)):

@@ -183,7 +183,7 @@ def run_installer(purpose: str, *words: str) -> None:
     if program != "pip":
         executable = shutil.which(program)
         if executable is None:
-            raise FetchError(f"{purpose}: {program} is needed, and is not on the PATH")
+            raise FetchError(f"{purpose}: {program} is needed, but is not on the PATH")
         line = [executable, *arguments]
     label = f"{purpose}: {program} {arguments[0]}"
     result = _run(label, line)
@@ -275,7 +275,7 @@ def copy_program(name: str, target: Path, mount_path: str, path: Path | None = N
     """
     executable = path or shutil.which(name)
     if executable is None:
-        raise FetchError(f"{name} is needed, and is not on the PATH")
+        raise FetchError(f"{name} is needed, but is not on the PATH")
     part = _begin(target)
     program = Path(os.path.realpath(executable))
     shutil.copy(program, part / "bin" / f".{name}")
@@ -313,7 +313,7 @@ def _copy_libraries(programs: Sequence[Path], part: Path, purpose: str) -> None:
         if path.name.startswith("ld-"):
             shutil.copy(path, part / "lib" / "ld.so")
     if not (part / "lib" / "ld.so").is_file():
-        raise FetchError(f"this machine's {purpose} is of no use elsewhere (no ldd)")
+        raise FetchError(f"this machine's {purpose} cannot be used elsewhere (no ldd)")
 
 
 def _find_libraries(programs: Iterable[Path]) -> set[Path]:

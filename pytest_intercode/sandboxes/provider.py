@@ -178,7 +178,7 @@ class SandboxProvider(Closing):
             ConfigurationError: the backend does not, or this provider is closed.
         """
         if self._state.closed:
-            raise ConfigurationError("these sandboxes are closed; make another SandboxProvider")
+            raise ConfigurationError("this SandboxProvider is closed; create another one")
         in_use = {name: option for name, option in options.items() if getattr(self.settings, name)}
         if in_use:
             _check(self.backend, self.settings, in_use)
@@ -281,12 +281,12 @@ class SandboxProvider(Closing):
             limits: what the sandbox may use.
         """
         if services and limits.hosts:
-            return "services, and an agent that may reach some hosts: give it all, or none"
+            return "services, and an agent that may reach only some hosts: allow all hosts, or none"
         if not services or getattr(self.backend, "has_services", False):
             return ""
         return (
-            f"services, and {self.backend} has none: take --intercode-sandbox=docker, with an "
-            "engine of Docker's own (not Podman's)"
+            f"services, and {self.backend} has none: use --intercode-sandbox=docker, with "
+            "Docker's own engine (not Podman)"
         )
 
     def order(self, spec: SandboxSpec, *, urgent: bool = True) -> Order:
@@ -395,12 +395,12 @@ def _refusal(name: str, value: object, option: str, backend: str) -> Configurati
         value = tuple(f"{key}={element}" for key, element in value.items())
     text = ",".join(value) if isinstance(value, tuple) else value
     owners = only_with(name)
-    verb = "has" if len(owners) == 1 else "have"
+    verb = "does" if len(owners) == 1 else "do"
     is_hinted = len(owners) == 1 and name in _ASKS
-    hint = f", or take --intercode-sandbox={owners[0]}" if is_hinted else ""
+    hint = f", or use --intercode-sandbox={owners[0]}" if is_hinted else ""
     return ConfigurationError(
         f"{option}={text}: {backend} has no {_LACKS[name]}, only {' and '.join(owners)} {verb}; "
-        f"leave it out{hint}"
+        f"remove it{hint}"
     )
 
 

@@ -182,7 +182,7 @@ def parse_registry(written: str) -> str:
         ValueError: it is written differently; the message describes what is needed.
     """
     if "@" in written:
-        raise ValueError("credentials are those of 'docker login'; HOST[:PORT][/PREFIX] is needed")
+        raise ValueError("credentials come from 'docker login'; HOST[:PORT][/PREFIX] is needed")
     name = written.rstrip("/")
     if not _REGISTRY.fullmatch(name):
         raise ValueError(

@@ -69,8 +69,8 @@ class BubblewrapBackend(EngineBackend):
             text = "memory, processes and processor time are limited, by control groups"
             yield Fact(f"{self.name} limits", text)
         else:
-            text = "memory is limited for each process and not for the sandbox, and processor time "
-            text += "is not, as no control group can be made here (docs/sandbox.md)"
+            text = "memory is limited for each process, not for the sandbox, and processor time is "
+            text += "not limited, because no control group can be made here (docs/sandbox.md)"
             yield Fact(f"{self.name} limits", text, "note")
 
     def check(self, options: Mapping[str, str]) -> None:
@@ -82,7 +82,7 @@ class BubblewrapBackend(EngineBackend):
         if "platform" in options and platform not in (None, self.platform()):
             raise ConfigurationError(
                 f"{options['platform']}={platform}: bubblewrap runs this machine's programs, which "
-                f"are for {self.platform()}; leave it out, or take --intercode-sandbox=docker"
+                f"are for {self.platform()}; remove it, or use --intercode-sandbox=docker"
             )
 
     def platform(self) -> Platform:

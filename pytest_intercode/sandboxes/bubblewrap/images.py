@@ -178,7 +178,7 @@ class Systems:
         if source.platform not in (None, own_platform):
             raise ImageError(
                 f"the image {source.name} is for {source.platform}, "
-                f"and bubblewrap runs programs of this machine, {own_platform}: take "
+                f"but bubblewrap runs programs of this machine, {own_platform}: use "
                 "--intercode-sandbox=docker",
                 cause=f"made for {source.platform}",
             )
@@ -278,7 +278,7 @@ class Systems:
         owner = None if self._engine is None else self._engine.owner
         if owner not in (None, (folder / "usr").stat().st_uid):
             raise ImageError(
-                f"--intercode-rootfs: {folder} belongs to another user, so nothing in it could be "
+                f"--intercode-rootfs: {folder} belongs to another user, so nothing in it can be "
                 f"changed; unpack it as the user with the id {owner}"
             )
 
@@ -332,13 +332,13 @@ def _find_server_version(engine: Bubblewrap, dockerfile: Path) -> str:
     programs = [path for name in _SERVERS if (path := shutil.which(name, path=search_path))]
     if not programs:
         raise ImageError(
-            "tasks with the engine mysql need a server, and this machine has none: apt-get "
+            "tasks with the engine mysql need a server, but this machine has none: apt-get "
             "install mariadb-server-core mariadb-client-core (or use Docker, or "
             f"--intercode-rootfs with {dockerfile.name.removesuffix('.Dockerfile')}/ in it)"
         )
     if not engine.all_ids:
         raise ImageError(
-            "a MySQL server runs as a user of its own, and sandboxes have root alone here: "
+            "a MySQL server runs as its own user, but sandboxes have only root here: "
             "install newuidmap (apt-get install uidmap) and have 65536 ids in /etc/subuid and "
             "/etc/subgid"
         )

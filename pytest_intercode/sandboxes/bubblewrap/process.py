@@ -58,7 +58,7 @@ def find_program() -> str:
     if program is None:
         raise EngineUnavailable(
             "bubblewrap is not installed: `apt-get install bubblewrap` on Debian and Ubuntu, or "
-            "take Docker: --intercode-sandbox=docker"
+            "use Docker: --intercode-sandbox=docker"
         )
     version = _read_version(program)
     if version and version < _MIN_VERSION:
@@ -242,8 +242,8 @@ class StarterProcess:
         words = output.splitlines()[-1] if output else problem
         hint = find_forbidding_setting() if not self.readable else ""
         return EngineUnavailable(
-            f"bubblewrap makes no sandboxes here: {hint or words}"
-            + ("" if hint else " (in a container, that has to allow user namespaces and mounts)")
+            f"bubblewrap cannot make sandboxes here: {hint or words}"
+            + ("" if hint else " (a container must allow user namespaces and mounts)")
         )
 
     def ask(

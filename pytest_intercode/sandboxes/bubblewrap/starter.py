@@ -400,7 +400,7 @@ def allow_descriptors() -> None:
             break
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < _MIN_OPEN_FILES:
-        raise OSError(0, f"sandboxes need {_MIN_OPEN_FILES} open files, and `ulimit -n` is {soft}")
+        raise OSError(0, f"sandboxes need {_MIN_OPEN_FILES} open files, but `ulimit -n` is {soft}")
 
 
 def main() -> None:

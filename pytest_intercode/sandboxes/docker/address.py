@@ -136,7 +136,7 @@ def find_address(name: str = "") -> Address:
         return _read_context("", context)
     except ConfigurationError as error:
         raise ConfigurationError(
-            f"Docker's current context is {context!r}, and {error}; see `docker context use`, or "
+            f"Docker's current context is {context!r}, but {error}; see `docker context use`, or "
             "set DOCKER_HOST"
         ) from None
 
@@ -189,8 +189,8 @@ def _read_context(name: str, context: str) -> Address:
         if not file.is_file():
             contexts = ["default", *sorted(map(_context_name, folder.glob("meta/*/meta.json")))]
             raise ConfigurationError(
-                f"there is no such Docker context in {folder}. There are: {', '.join(contexts)}."
-                f"{suggestion(context, contexts)} An address has a ://"
+                f"there is no such Docker context in {folder}.{suggestion(context, contexts)} "
+                f"Contexts: {', '.join(contexts)}. An address contains ://"
             )
         endpoint = json.loads(file.read_bytes())["Endpoints"]["docker"]
         url, verify = str(endpoint["Host"]), not endpoint.get("SkipTLSVerify")
@@ -202,7 +202,7 @@ def _read_context(name: str, context: str) -> Address:
         split_url(url)
     except ValueError:
         raise ConfigurationError(
-            f"the Docker context leads to {url!r:.80}; {FORMS.partition(' or ')[0]} are known"
+            f"the Docker context points to {url!r:.80}; {FORMS.partition(' or ')[0]} is needed"
         ) from None
     files = tuple(folder / "tls" / digest / "docker" / f"{stem}.pem" for stem in _CERTIFICATES)
     if not any(path.is_file() for path in files):
@@ -228,7 +228,7 @@ def _check_certificates(files: Iterable[Path]) -> tuple[str, str, str]:
     for path in files:
         if not path.is_file():
             raise ConfigurationError(
-                f"{path} is not there; ca.pem, cert.pem and key.pem have to be in one folder, that "
+                f"{path} is missing; ca.pem, cert.pem and key.pem must be in one folder, that "
                 "of DOCKER_CERT_PATH or of the context"
             )
     authority, certificate, key = map(str, files)

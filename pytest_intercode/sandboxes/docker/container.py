@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["NOT_HERE", "Container", "host_config"]
 
 NOT_HERE = (
-    "the Docker engine has to be on this machine, and not in a virtual one, as on a Mac; leave out "
+    "the Docker engine must run on this machine, and not in a virtual one, as on a Mac; remove "
     "`hosts`, or run pytest on the engine's own machine"
 )
 """Why a sandbox on another machine cannot have a limited network, and what to do."""

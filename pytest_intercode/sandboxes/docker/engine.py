@@ -52,7 +52,7 @@ __all__ = [
 RUN_LABEL = "pytest-intercode.run"
 OWNER_LABEL = "pytest-intercode.owner"
 
-NO_SERVICES = "services of tasks need Docker's engine, and this one is Podman"
+NO_SERVICES = "services of tasks need Docker's engine, but this one is Podman"
 """Why a sandbox with services cannot be started."""
 
 _OTHER_BACKEND = (
@@ -113,8 +113,8 @@ def runtime_problem(facts: Mapping[str, Any], name: str) -> str:
         return ""
     runtimes = [name for name in runtimes if "." not in name]
     return (
-        f"the Docker engine has no such runtime. It has: {', '.join(runtimes)}. Others are made "
-        f"known to it in its daemon.json, as docs/isolation.md shows.{suggestion(name, runtimes)}"
+        f"the Docker engine has no such runtime.{suggestion(name, runtimes)} Available: "
+        f"{', '.join(runtimes)}. To add others, edit its daemon.json, as docs/isolation.md shows"
     )
 
 
@@ -134,9 +134,9 @@ def limits_problem(facts: Mapping[str, Any]) -> str:
     if not unlimited:
         return ""
     return (
-        f"the Docker engine does not limit {' and '.join(unlimited)}, as a rootless one where "
+        f"the Docker engine does not limit {' and '.join(unlimited)}, like a rootless one whose "
         "control groups are of version 1 or are not delegated to its user (docs/isolation.md). "
-        "Take another engine, or --intercode-sandbox=bubblewrap"
+        "Use another engine, or --intercode-sandbox=bubblewrap"
     )
 
 

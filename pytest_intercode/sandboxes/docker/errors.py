@@ -88,7 +88,7 @@ def explain(
         return EngineUnavailable(address.introduce(problem))
     for cause in all_causes:
         if isinstance(cause, http.client.RemoteDisconnected):
-            explanation = "the connection is closed"
+            explanation = "the connection was closed"
             break
         if isinstance(cause, OSError) and cause.strerror:
             explanation = cause.strerror
@@ -105,18 +105,18 @@ def _explain_tls(all_causes: Sequence[BaseException], explanation: str, address:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"TLS: its certificate is not accepted: {cause.verify_message} ({authority})"
         if "WRONG_VERSION_NUMBER" in str(cause):
-            return "TLS: the engine speaks none there; leave out DOCKER_TLS_VERIFY, or fix the port"
+            return "TLS: the engine does not use it there; unset DOCKER_TLS_VERIFY, or fix the port"
         if "PEM" in str(cause) and certificate:
-            return f"TLS: {certificate} or {key} is none, or the two do not match"
+            return f"TLS: {certificate} or {key} is invalid, or they do not match"
         reason = _SOURCE_LOCATION.sub("", cause.reason or cause.strerror or "")
-        reason = reason.replace("_", " ").lower() or "it says nothing"
-        return f"TLS: the engine refuses us: {reason} (our certificate: {certificate or 'none'})"
+        reason = reason.replace("_", " ").lower() or "no reason given"
+        return f"TLS: the engine refuses us: {reason} (client certificate: {certificate or 'none'})"
     is_plain_tcp = address.url.startswith("tcp://") and not address.certificates
     if "HTTP request to an HTTPS server" in explanation or (
         is_plain_tcp and "malformed" in explanation
     ):
         return (
-            "TLS: the engine demands it; set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH to a folder "
+            "TLS: the engine requires it; set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH to a folder "
             "with ca.pem, cert.pem and key.pem, or name a Docker context"
         )
     return ""

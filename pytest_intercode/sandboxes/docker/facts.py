@@ -24,7 +24,7 @@ _TIMEOUT = 5  # seconds in which an engine has to answer
 _GIB = 2**30  # bytes
 # By the beginning of a problem: what to do about it. Other problems say so themselves.
 _REMEDIES = {
-    "no Docker engine answers": "start it, or name another one by DOCKER_HOST or `docker context "
+    "no Docker engine answers": "start it, or name another one with DOCKER_HOST or `docker context "
     "use` (docs/platforms.md)",
     "no permission to use": "add the user to the group 'docker', and log in again",
 }
@@ -107,6 +107,6 @@ def _describe_limits(subject: str, info: Mapping[str, Any], runtime: str | None)
     name = runtime or info.get("DefaultRuntime") or "unknown"
     details = f"({groups}, storage {storage}, runtime {name})"
     if info.get("CpuCfsQuota") is False:
-        text = f"memory and processes are limited, and processor time is not {details}"
+        text = f"memory and processes are limited, but processor time is not {details}"
         return Fact(subject, text, "note")
     return Fact(subject, f"memory, processes and processor time are limited {details}")

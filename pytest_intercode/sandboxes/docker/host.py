@@ -223,8 +223,8 @@ class Host:
                 return
             self.cooldown_until = time.monotonic() + _COOLDOWN
         self._group.report(
-            f"Docker host {self.name}: {_MAX_FAULTS} starts failed that other hosts made; it is "
-            f"left out for {_COOLDOWN:.0f} seconds ({problem})"
+            f"Docker host {self.name}: {_MAX_FAULTS} starts failed here, but not on other hosts; "
+            f"it is not used for {_COOLDOWN:.0f} seconds ({problem})"
         )
 
     def load(self, spec: SandboxSpec) -> tuple[int, float, float]:
@@ -339,10 +339,10 @@ class Host:
             self._group.lost_at = time.monotonic()
             self._group.changed.notify_all()
         count = len(self._group.hosts)
-        remaining = f"{running} of {count} hosts go on" if running else "none remains"
+        remaining = f"{running} of {count} hosts remain" if running else "no host remains"
         self._group.report(
-            f"Docker host {self.name} does not answer any more ({problem}): its sandboxes are "
-            f"lost, {remaining}"
+            f"Docker host {self.name} no longer answers ({problem}): its sandboxes are lost, "
+            f"{remaining}"
         )
         self._drop_lost()
         self._drop_idle(lambda container: container.machine is self)
@@ -391,7 +391,7 @@ class Host:
                 refused_images[image] = problem
             self._group.changed.notify_all()
         if problem and self.up and not self._group.closed.is_set() and self.probe():
-            self._group.report(f"Docker host {self.name} cannot have the image {image}: {problem}")
+            self._group.report(f"Docker host {self.name} cannot get the image {image}: {problem}")
 
     def close(self) -> None:
         """End everything that the host runs for us."""

@@ -88,7 +88,7 @@ def check_hosts(
     if len(kinds) > 1:
         words = ", ".join(f"{kind} at {name}" for kind, name in kinds.items())
         raise ConfigurationError(
-            f"{option}: hosts have to be of one kind, as they have the same images: {words}"
+            f"{option}: hosts must be of one kind, because they share images: {words}"
         )
 
 
@@ -348,7 +348,7 @@ class DockerHosts(HostGroup):
             self.report_building(f"copying {image} from {donor.name} to {host.name} (first use)")
         copy_image(donor.engine.api, host.engine.api, image)
         if layers_of(host.engine.api, image) != donor_layers:
-            raise ImageError(f"the copy of {image} is another one than that of {donor.name}")
+            raise ImageError(f"the copy of {image} differs from that of {donor.name}")
 
     def close(self) -> None:
         """End every sandbox on every host."""

@@ -118,7 +118,7 @@ class DockerImages:
             except ImageError:
                 if source.dockerfile is None:
                     raise
-                self._report(f"{original} cannot be had: its Dockerfile is built instead")
+                self._report(f"{original} is not available: its Dockerfile is built instead")
         return self._provide_from_dockerfile(source, purpose)
 
     # -- what exists, as reported before a run
@@ -327,7 +327,7 @@ class DockerImages:
                 if lacks_platform(str(error)):
                     platform = platform_of_name(name) or self._names.own
                     raise ImageError(
-                        f"{kind} {label}{origin} is not made for {platform}: {error}. Where it is "
+                        f"{kind} {label}{origin} is not made for {platform}: {error}. If it is "
                         "for another processor, say so: 'platform: linux/amd64' in the suite, or "
                         "--intercode-platform=linux/amd64",
                         name,

@@ -108,7 +108,7 @@ class Link:
             version = str(api.version(api_version=False).get("ApiVersion", ""))
         numbers = tuple(int(word) if word.isdigit() else 0 for word in version.split("."))
         if numbers < _MIN_API_VERSION:
-            problem = f"the engine is too old: its API is of version {version or '(none)'}, and "
+            problem = f"the engine is too old: its API is of version {version or '(none)'}, but "
             problem += f"{oldest} is needed (Docker 19.03, Podman 3)"
             raise EngineUnavailable(self.address.introduce(problem))
         return version
@@ -193,7 +193,7 @@ class Tunnel:
             form = "ssh://[USER@]HOST[:PORT][/SOCKET]"
             raise self._failure(f"{form} is needed, without a password") from None
         if not shutil.which("ssh"):
-            raise self._failure("there is no ssh on this machine, which leads to it")
+            raise self._failure("it needs ssh, which this machine does not have")
         self._private = PrivateFolder()
         folder = self._private.make()
         self._socket = folder / "engine.sock"

@@ -199,6 +199,6 @@ class ImageNames:
         if platform is None or not self.own.has_to_emulate(platform):
             return ""
         return (
-            f"{name} is for {platform}, and the engine is {self.own}: it runs under emulation, and "
-            "slower; times are not comparable"
+            f"{name} is for {platform}, but the engine is {self.own}: it runs under emulation, "
+            "more slowly; times are not comparable"
         )

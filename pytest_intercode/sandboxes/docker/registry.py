@@ -325,7 +325,7 @@ class Registry:
         image = self._inspect(tagged_name)
         if (found_content := content_of(image)) != content:
             raise RegistryError(
-                f"{tagged_name} is another image than its tag says (made of "
+                f"{tagged_name} is not the image that its tag names (made of "
                 f"{found_content[:12]!r}): remove it from the registry"
             )
         self._name(tagged_name, name)
@@ -380,12 +380,12 @@ class Registry:
             if not error.denied:
                 raise RegistryError(
                     f"the registry {self._address} does not answer: {error}. Fix that, or "
-                    f"leave {_OPTION} out: images are then built here"
+                    f"remove {_OPTION}: images are then built here"
                 ) from None
             if self._has_credentials():  # for a missing tag, some registries only report this
                 return None
             raise RegistryError(
-                f"the registry {self._address} refuses us: {error}. See to credentials with "
+                f"the registry {self._address} denies access: {error}. Set credentials with "
                 f"'docker login {self._address.partition('/')[0]}'",
                 denied=True,
             ) from None

@@ -106,7 +106,7 @@ class Volumes:
                 return names[0]
             remove_container(self._api, holder)
             self._api.remove_volume(names[0])
-        raise SandboxError(f"the volume with {folder} is removed again and again")
+        raise SandboxError(f"the volume with {folder} keeps being removed")
 
     def _find(self, digest: str) -> list[str]:
         """Return the volumes that have a content completely."""

@@ -118,7 +118,7 @@ class Cluster:
         except (config.ConfigException, OSError, ValueError, YAMLError) as error:
             problem = str(error)
         except (TypeError, AttributeError, KeyError):  # the client does not check the file's form
-            problem = f"{_kubeconfig()} has not the form of a kubeconfig"
+            problem = f"{_kubeconfig()} is not a valid kubeconfig"
         raise EngineUnavailable(f"no cluster: {' '.join(problem.split())}")
 
     def _connect(self) -> None:
@@ -194,11 +194,13 @@ class Cluster:
         message = _message(error)
         if error.status == _UNAUTHORIZED:
             message = (
-                f"it does not know our credentials, which may have expired ({message}); log in "
-                "again, and see that 'kubectl get pods' answers"
+                f"it rejects the credentials, which may have expired ({message}); log in "
+                "again, and check that 'kubectl get pods' works"
             )
         elif error.status == _FORBIDDEN and not _QUOTA.search(message):
-            message = f"it forbids that: {message}; docs/kubernetes.md has the Role that is needed"
+            message = (
+                f"it forbids that: {message}; docs/kubernetes.md shows the Role that is needed"
+            )
         elif not error.status:
             return self._no_answer(purpose, error)
         return ClusterError(f"{purpose}: the cluster {self.label}: {message}", error.status or 0)
@@ -304,7 +306,7 @@ class Cluster:
         quoted = f": {text}" if text else ""
         return ClusterError(
             f"{purpose}: what answers for the cluster {self.label} does not speak its API "
-            f"(a proxy?); see that 'kubectl get pods' answers{quoted}"
+            f"(a proxy?); check that 'kubectl get pods' works{quoted}"
         )
 
     def attach(self, name: str) -> PodStreams:

@@ -349,12 +349,12 @@ def _refuse(spec: SandboxSpec) -> None:
     """
     if spec.limits.hosts:
         raise SandboxError(
-            "kubernetes: there is no limited network with this backend; take docker or bubblewrap"
+            "kubernetes: this backend has no limited network; use docker or bubblewrap"
         )
     if spec.mounts or spec.readonly:
         raise SandboxError(
-            "kubernetes: a pod shares no folder with this machine, as installed agents and servers "
-            "of databases need it; take docker or bubblewrap"
+            "kubernetes: a pod shares no folder with this machine, which installed agents and "
+            "database servers need; use docker or bubblewrap"
         )
 
 

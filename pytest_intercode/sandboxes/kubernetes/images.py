@@ -49,7 +49,7 @@ class ClusterImages:
                 earlier = self._architectures.setdefault(name, platform.architecture)
                 if earlier != platform.architecture:  # a pod identifies its image only by the name
                     raise ImageError(
-                        f"{name}: a task has it for {platform}, another one for linux/{earlier}: "
+                        f"{name}: one task needs it for {platform}, another for linux/{earlier}: "
                         "on a cluster, name it by its digest (NAME@sha256:...) in one of them",
                         name,
                     )
@@ -57,7 +57,7 @@ class ClusterImages:
         if not self._settings.registry:
             raise ImageError(
                 f"{source.name}: a cluster builds no images: give --intercode-registry=HOST[:PORT]"
-                "[/PREFIX], which what is built here is pushed to, and the nodes pull it from",
+                "[/PREFIX]; images are built here and pushed to it, and the nodes pull them",
                 source.name,
             )
         builder, own_platform = self._connect()
@@ -65,8 +65,8 @@ class ClusterImages:
         pinned = builder.pinned(name)
         if "@" not in pinned:
             raise ImageError(
-                f"{source.name}: it is not in the registry {self._settings.registry}, where the "
-                "nodes would pull it from; see to it that it may be pushed there",
+                f"{source.name}: it is not in the registry {self._settings.registry}, from which "
+                "the nodes would pull it; make sure that it can be pushed there",
                 source.name,
             )
         self._architectures[pinned] = (platform_of_name(name) or own_platform).architecture

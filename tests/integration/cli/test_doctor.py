@@ -156,7 +156,7 @@ def test_an_engine_that_is_asked_for_and_gone(project: Path, doctor: Doctor) -> 
     assert report.status == 1
     assert {"sandboxes", "docker"} == report.problems()
     assert report.of("docker") == (
-        f"problem no Docker engine answers at {NOWHERE}: start it, or name another one by "
+        f"problem no Docker engine answers at {NOWHERE}: start it, or name another one with "
         "DOCKER_HOST or `docker context use` (docs/platforms.md)"
     )
 
@@ -177,7 +177,7 @@ def test_a_context_that_is_not_there(project: Path, doctor: Doctor) -> None:
     (folder / "config.json").write_text('{"currentContext": "colima"}')
     report = doctor("--intercode-sandbox=docker", DOCKER_CONFIG=str(folder))
     assert report.status == 1
-    assert "Docker's current context is 'colima', and there is no such" in report.of("docker")
+    assert "Docker's current context is 'colima', but there is no such" in report.of("docker")
     assert "~/project/docker/contexts" in report.of("docker")
 
 
@@ -245,7 +245,9 @@ def test_each_host_is_described(doctor: Doctor) -> None:
 def test_a_runtime_that_the_engine_lacks(doctor: Doctor) -> None:
     report = doctor("--intercode-runtime=nope")
     assert report.status == 1
-    assert "problem the Docker engine has no such runtime. It has: " in report.of("docker limits")
+    assert "problem the Docker engine has no such runtime. Available: " in report.of(
+        "docker limits"
+    )
 
 
 BACKEND = """\

@@ -108,7 +108,7 @@ def test_values_of_options(
         ),
         (
             "--intercode-docker-host=far --intercode-sandbox=bubblewrap",
-            "--intercode-docker-host=far: bubblewrap has no hosts, only docker has; leave it out*",
+            "--intercode-docker-host=far: bubblewrap has no hosts, only docker does; remove it*",
         ),
         (
             "--intercode-docker-host=far --intercode-cluster=local:2",

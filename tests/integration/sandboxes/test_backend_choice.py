@@ -201,7 +201,7 @@ def test_mysql(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> No
         result.assert_outcomes(passed=2)
     else:
         result.assert_outcomes(errors=2)
-        line = "*the engine mysql need a server, and this machine has none: apt-get install *"
+        line = "*the engine mysql need a server, but this machine has none: apt-get install *"
         result.stdout.fnmatch_lines([line])
 
 
@@ -213,9 +213,9 @@ def test_a_runtime_that_the_engine_does_not_know(pytester: pytest.Pytester) -> N
     result = pytester.runpytest(
         "suite.yaml", "--intercode-runtime=runk", "--intercode-agent=oracle"
     )
-    line = "ERROR: --intercode-runtime=runk: the Docker engine has no such runtime. It has: "
+    line = "ERROR: --intercode-runtime=runk: the Docker engine has no such runtime. "
     result.stderr.fnmatch_lines(
-        [f"{line}*runc*. Others are made known to it in its daemon.json, *"]
+        [f"{line}*Available: *runc*. To add others, edit its daemon.json, *"]
     )
     assert main(["audit", "bash", "--limit=1", "--runtime=runk"]) == 2
 
@@ -234,7 +234,7 @@ def test_commands_check_hosts_before_anything_is_run(
 def test_runtimes_are_dockers(pytester: pytest.Pytester) -> None:
     given = ("suite.yaml", "--intercode-agent=oracle", "--intercode-runtime=runc")
     result = pytester.runpytest(*given, "--intercode-sandbox=bubblewrap")
-    reason = "bubblewrap has no runtimes, only docker and kubernetes have; leave it out"
+    reason = "bubblewrap has no runtimes, only docker and kubernetes do; remove it"
     result.stderr.fnmatch_lines([f"ERROR: --intercode-runtime=runc: {reason}"])
     result = pytester.runpytest(*given, f"--intercode-rootfs={pytester.path}")
     result.stderr.fnmatch_lines(["ERROR: --intercode-runtime: a runtime is Docker's, *"])
@@ -245,8 +245,8 @@ def test_labels_of_nodes_are_refused_as_they_are_written() -> None:
     with pytest.raises(ConfigurationError) as raised:
         SandboxProvider(settings).check({"kube_nodes": "--intercode-kube-node"})
     assert str(raised.value) == (
-        "--intercode-kube-node=pool=agents,disk=ssd: docker has no nodes, only kubernetes has; "
-        "leave it out, or take --intercode-sandbox=kubernetes"
+        "--intercode-kube-node=pool=agents,disk=ssd: docker has no nodes, only kubernetes does; "
+        "remove it, or use --intercode-sandbox=kubernetes"
     )
 
 
@@ -275,5 +275,7 @@ def test_an_engine_that_sets_no_limits_is_refused(monkeypatch: pytest.MonkeyPatc
     truth = docker.APIClient.info
     limits = {"MemoryLimit": False, "PidsLimit": False}
     monkeypatch.setattr(docker.APIClient, "info", lambda api: truth(api) | limits)
-    with pytest.raises(EngineUnavailable, match="does not limit memory and processes, as a rootl"):
+    with pytest.raises(
+        EngineUnavailable, match="does not limit memory and processes, like a rootl"
+    ):
         DockerEngine()

@@ -246,7 +246,7 @@ def test_nothing_of_this_machine_is_looked_at(
     carrier.close()
     assert list(sandbox.changes().entries) == ["/root/file"]
     spec = replace(sandbox.spec, limits=Limits(hosts=("good.test",)))
-    with pytest.raises(SandboxError, match=r"limited network on Docker: .* on a Mac; leave out"):
+    with pytest.raises(SandboxError, match=r"limited network on Docker: .* on a Mac; remove"):
         engine.launch(spec)
 
 

@@ -285,8 +285,8 @@ def test_a_host_that_is_lost_and_comes_back(
     sandbox.run("true", 5)
     second.end(signal.SIGKILL)
     # At once, and without an action: the engine's stream of events ends with it.
-    await_true(lambda: lines and "does not answer any more" in lines[-1], 5)
-    assert "1 of 2 hosts go on" in lines[-1]
+    await_true(lambda: lines and "no longer answers" in lines[-1], 5)
+    assert "1 of 2 hosts remain" in lines[-1]
     with pytest.raises(SandboxError, match=r"the Docker host .* was lost"):
         sandbox.run("echo again", 5)
     boxes = [provider.acquire(spec) for _ in range(6)]
@@ -346,8 +346,8 @@ def test_a_host_whose_disk_is_full_is_left_out(
         assert {where(box) for box in boxes} == {"default"}
     finally:
         (second.data / "filler").unlink()
-    [line] = [line for line in lines if "is left out" in line]
-    assert f"{second.url}: 3 starts failed that other hosts made" in line
+    [line] = [line for line in lines if "is not used for" in line]
+    assert f"{second.url}: 3 starts failed here, but not on other hosts" in line
     assert "no space left" in line
 
 
@@ -525,7 +525,7 @@ def test_an_engine_is_killed_in_the_middle_of_a_run(
     second.end(signal.SIGKILL)
     said, _ = run.communicate(timeout=SOON)
     assert run.returncode == 0, said
-    assert f"Docker host {second.url} does not answer any more" in said
+    assert f"Docker host {second.url} no longer answers" in said
     rows = results(written)
     assert sorted(row["task"]["id"] if "task" in row else row["task_id"] for row in rows) == [
         f"task-{number:02d}" for number in range(24)
@@ -581,7 +581,7 @@ def test_mistakes_are_one_line(second: SecondEngine, monkeypatch: pytest.MonkeyP
         second.send(signal.SIGCONT)
     monkeypatch.delenv("DOCKER_TLS_VERIFY")
     monkeypatch.delenv("DOCKER_CERT_PATH")
-    assert said(second.tcp).startswith(f"{OPTION}={second.tcp}: TLS: the engine demands it; set ")
+    assert said(second.tcp).startswith(f"{OPTION}={second.tcp}: TLS: the engine requires it; set ")
 
 
 def test_the_commands_of_the_page(second: SecondEngine, pytester: pytest.Pytester) -> None:

@@ -281,7 +281,7 @@ def test_the_role_has_what_is_used_and_no_more(server: ApiServer, launch: Launch
 @pytest.mark.parametrize(
     ("resource", "words"),
     [
-        ("pods", 'User "ada" cannot create resource "pods"; docs/kubernetes.md has the Role'),
+        ("pods", 'User "ada" cannot create resource "pods"; docs/kubernetes.md shows the Role'),
         ("networkpolicies", 'cannot create resource "networkpolicies"'),
         ("pods/attach", 'cannot create resource "pods/attach"'),
     ],
@@ -328,7 +328,7 @@ def test_what_is_not_an_answer_of_a_cluster_is_one_line(server: ApiServer, answe
     try:
         for request in requests:
             with pytest.raises(
-                ClusterError, match=r"does not speak its API \(a proxy\?\); see that"
+                ClusterError, match=r"does not speak its API \(a proxy\?\); check that"
             ) as error:
                 request()
             assert "\n" not in str(error.value)
@@ -644,7 +644,7 @@ def test_an_image_for_two_processors_is_refused() -> None:
     assert images.architecture("python:3") == ""
     assert images.resolve(arm) == images.resolve(ImageSource(image="python:3")) == "python:3"
     assert images.architecture("python:3") == "arm64"
-    with pytest.raises(ImageError, match=r"has it for linux/amd64, another one for linux/arm"):
+    with pytest.raises(ImageError, match=r"needs it for linux/amd64, another for linux/arm"):
         images.resolve(ImageSource(image="python:3", platform=Platform("amd64")))
 
 

@@ -101,8 +101,8 @@ def test_nothing_is_asked_for_where_no_platform_is_named(
     assert not any("platform" in parameters for parameters in creations)
     # Yet what is emulated is said, whoever made the image.
     assert [line for line in lines if "emulation" in line] == [
-        f"{image} is for linux/amd64, and the engine is linux/arm64: it runs under emulation, and "
-        "slower; times are not comparable"
+        f"{image} is for linux/amd64, but the engine is linux/arm64: it runs under emulation, "
+        "more slowly; times are not comparable"
     ]
 
 
@@ -232,7 +232,7 @@ def test_an_image_that_is_not_made_for_the_platform_is_one_line(
             DockerImages(api).resolve(ImageSource(image=name, platform=_PROXY))
         assert str(caught.value).startswith(f"image {name} is not made for linux/arm64: ")
         assert str(caught.value).endswith(
-            ". Where it is for another processor, say so: 'platform: linux/amd64' in the suite, or "
+            ". If it is for another processor, say so: 'platform: linux/amd64' in the suite, or "
             "--intercode-platform=linux/amd64"
         )
         assert "\n" not in str(caught.value)
@@ -253,7 +253,7 @@ def test_bubblewrap_has_this_machines_platform() -> None:
     source = ImageSource(image="debian", platform=Platform(foreign))
     with (
         contextlib.closing(SandboxProvider(_bubblewrap())) as provider,
-        pytest.raises(ImageError, match=rf"is for linux/{foreign}, and bubblewrap runs"),
+        pytest.raises(ImageError, match=rf"is for linux/{foreign}, but bubblewrap runs"),
     ):
         provider.image(source)
 

@@ -338,6 +338,6 @@ def test_an_image_that_is_not_what_its_tag_says_is_refused(
     machine = Machine(docker_api, registry.where)
     content = machine_content(machine, source)
     Registry(docker_api, registry.where).give(build(docker_api, "0" * 64), "small", content)
-    with pytest.raises(ImageError, match=r"is another image than its tag says \(made of '0000"):
+    with pytest.raises(ImageError, match=r"is not the image that its tag names \(made of '0000"):
         machine.resolve(source)
     assert not machine.did("building")

@@ -332,8 +332,8 @@ def test_who_has_no_services_says_so(
     with pytest.raises(ConfigurationError) as caught:
         provider.order(SandboxSpec(IMAGE, services=Services((server(),))))
     assert str(caught.value) == (
-        f"the task has services, and {name} has none: take --intercode-sandbox=docker, "
-        "with an engine of Docker's own (not Podman's)"
+        f"the task has services, and {name} has none: use --intercode-sandbox=docker, "
+        "with Docker's own engine (not Podman)"
     )
 
 
@@ -341,5 +341,5 @@ def test_services_are_not_for_a_limited_network() -> None:
     docker = SandboxProvider(SandboxSettings(docker_hosts=["default"]))
     assert not docker.services_problem(Services((server(),)), Limits())
     limits = Limits(hosts=("example.org",))
-    with pytest.raises(ConfigurationError, match="an agent that may reach some hosts"):
+    with pytest.raises(ConfigurationError, match="an agent that may reach only some hosts"):
         docker.order(SandboxSpec(IMAGE, limits, services=Services((server(),))))

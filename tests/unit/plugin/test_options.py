@@ -254,7 +254,7 @@ def test_values_are_put_in_form(pytester: pytest.Pytester) -> None:
         (
             "",
             "--intercode-registry=ada:s3cret@a.b/c",
-            "--intercode-registry=(hidden)@a.b/c: credentials are those of 'docker login'; "
+            "--intercode-registry=(hidden)@a.b/c: credentials come from 'docker login'; "
             "HOST[:PORT][/PREFIX] is needed",
         ),
         (

@@ -136,19 +136,17 @@ def test_hosts_and_a_registry_are_checked_first(
 ) -> None:
     host = "--docker-host=unix:///nowhere"
     assert _grade(host) == 2
-    assert f"{host}: bubblewrap has no hosts, only docker has" in capsys.readouterr().err
+    assert f"{host}: bubblewrap has no hosts, only docker does" in capsys.readouterr().err
     assert _grade("--registry=localhost:1") == 2
     said = capsys.readouterr().err
-    assert (
-        "--registry=localhost:1: bubblewrap has no images, only docker and kubernetes have" in said
-    )
+    assert "--registry=localhost:1: bubblewrap has no images, only docker and kubernetes do" in said
     assert _grade("--sandbox=docker", host) == 2
     said = capsys.readouterr().err
     assert f"{host}: no Docker engine answers there: No such file or directory" in said
     for wrong, message in (
         ("--docker-host=big=0", "after = a number of sandboxes is needed"),
         ("--registry=https://a.b", "HOST[:PORT][/PREFIX] is needed, without https://"),
-        ("--registry=ada:secret@a.b", "credentials are those of 'docker login'"),
+        ("--registry=ada:secret@a.b", "credentials come from 'docker login'"),
     ):
         with pytest.raises(SystemExit, match="2"):
             _grade(wrong)

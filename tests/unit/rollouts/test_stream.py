@@ -551,7 +551,7 @@ def test_arguments_of_an_agent_that_is_named(
 def test_closed_sandboxes_are_refused(use: Callable[[SandboxProvider], object]) -> None:
     with SandboxProvider(SandboxSettings("bubblewrap")) as provider:
         pass
-    with pytest.raises(ConfigurationError, match="provider: these sandboxes are closed; make an"):
+    with pytest.raises(ConfigurationError, match="provider: this SandboxProvider is closed; "):
         use(provider)
 
 

@@ -52,7 +52,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
         ("del Mine", r"cannot be loaded: AttributeError: module 'its_backend' has no .*'Mine'$"),
         ("Mine = lambda: 1", r"the class raised TypeError: .* \(.*/its_backend.py:9\)"),
         ("del Mine.launch, Mine.name", "has no name, launch"),
-        ("Mine.name = 'other'", "its name is 'other', and its entry point calls it 'mine'"),
+        ("Mine.name = 'other'", "its name is 'other', but its entry point calls it 'mine'"),
         ("Mine.takes = 'rootfs'", "takes: a set of names is needed, found 'rootfs'"),
     ],
 )
