@@ -197,7 +197,7 @@ def large_results(path: Path) -> None:
 @_file
 def truncated_results(path: Path) -> None:
     """A line, and half of another."""
-    line = json.dumps(LINE)
+    line = json.dumps({**LINE, "turn_history": {"actions": ["ls"]}})
     path.write_text(f"{line}\n{line[:40]}")
 
 
