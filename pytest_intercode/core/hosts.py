@@ -129,7 +129,7 @@ def check_hosts(entries: Sequence[str]) -> tuple[str, ...]:
         ValueError: a host is invalid, or there are more than a task may name.
     """
     if len(entries) > MAX_HOSTS:
-        raise ValueError(f"no more than {MAX_HOSTS} hosts, found {len(entries)}")
+        raise ValueError(f"at most {MAX_HOSTS} hosts are allowed, found {len(entries)}")
     return tuple(dict.fromkeys(str(parse_host(entry)) for entry in entries))
 
 
@@ -147,7 +147,7 @@ def _split(text: str, entry: str) -> tuple[str, tuple[int, ...]]:
     if port is None:
         return host, WEB_PORTS
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= _MAX_PORT):
-        raise ValueError(f"a port is a number from 1 to {_MAX_PORT}, found {entry!r:.80}")
+        raise ValueError(f"a port must be a number from 1 to {_MAX_PORT}, found {entry!r:.80}")
     return host, (int(port),)
 
 
@@ -156,7 +156,7 @@ def _network(host: str, entry: str) -> Network | None:
         return None
     try:
         if "%" in host:  # a scope names a network device of this machine
-            raise ValueError("a scope has no meaning here")
+            raise ValueError("a scope is not allowed")
         return ipaddress.ip_network(host)
     except ValueError as error:
         raise ValueError(f"not an address or a network: {error} ({entry!r:.80})") from None

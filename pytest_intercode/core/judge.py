@@ -83,14 +83,14 @@ class Judge:
         if self.product:
             field_name = "alone" if self.alone else "weight"
             if self.alone or self.weight is not None:
-                return f"{field_name}: product makes the reward one of both; leave it out"
+                return f"{field_name}: product already makes one reward of both; remove it"
             return ""
         if self.alone and self.weight is not None:
-            return "weight: a judge that is alone gives the whole reward; leave weight or alone out"
+            return "weight: a judge that is alone gives the whole reward; remove weight or alone"
         if not self.alone and not 0 < self.share < 1:
             return (
                 "weight: say which share of the reward is the judge's, above 0 and below 1; or "
-                "alone: true in its place, if a model's word is to be the whole reward"
+                "alone: true instead, if the model alone is to give the reward"
             )
         return ""
 

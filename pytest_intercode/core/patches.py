@@ -273,7 +273,7 @@ class _Reader:
             self._index += 1
         if remaining != [0, 0]:
             raise PatchError(
-                f"{location}: says {old} lines before and {new} after, and has "
+                f"{location}: says {old} lines before and {new} after, but has "
                 f"{old - remaining[0]} and {new - remaining[1]}"
             )
 
@@ -395,7 +395,7 @@ def reverse_patch(changes: Sequence[Change]) -> str:
 
 def _reverse_change(change: Change) -> str:
     if change.binary is not None or change.moved == "copy":
-        raise PatchRefused(f"{change.path}: a binary change or a copy cannot be turned around")
+        raise PatchRefused(f"{change.path}: a binary change or a copy cannot be reversed")
     source, target = change.new, change.old
     first, last = source or target or "", target or source or ""
     lines = [f"diff --git {_quote('a/' + first)} {_quote('b/' + last)}"]

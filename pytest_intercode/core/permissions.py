@@ -65,7 +65,7 @@ class Permissions:
         if refused:
             raise SuiteError(
                 f"{task.source}: task {task.id!r}: network: {refused[0]} is of this machine or of "
-                "a private network, which a suite cannot open by itself; if it may be reached: "
+                "a private network, which a suite cannot open by itself; to allow it: "
                 f"{self.remedy('allow-host', refused[0])}"
             )
         if not any(limits.network for limits in _limits(task)):

@@ -62,13 +62,13 @@ def check_servers(servers: object) -> dict[str, str]:
     """
     if not isinstance(servers, Mapping):
         raise ValueError(
-            f"mcp={servers!r:.60}: it is a mapping from a name to a command line or an address, as "
-            'in mcp={"tickets": "python server.py"}'
+            f"mcp={servers!r:.60}: a mapping from a name to a command line or an address is "
+            'needed, as in mcp={"tickets": "python server.py"}'
         )
     for name, server in servers.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(
-                f"mcp={{{name!r:.60}: ...}}: a name has letters, digits, - and _, up to 32, and "
+                f"mcp={{{name!r:.60}: ...}}: a name has up to 32 letters, digits, - and _, and "
                 "begins with a letter or a digit"
             )
         if not isinstance(server, str) or not server.strip() or "\0" in server:
@@ -78,7 +78,7 @@ def check_servers(servers: object) -> dict[str, str]:
             )
         if _IS_ADDRESS.match(server) and address_of(server) is None:
             raise ValueError(
-                f"mcp={{{name!r}: {server!r:.60}}}: an address is http://HOST[:PORT][/PATH] or "
-                "https://..., without a user or a fragment; sse+http://... for the older transport"
+                f"mcp={{{name!r}: {server!r:.60}}}: an address must be http://HOST[:PORT][/PATH] "
+                "or https://..., without user and fragment; sse+http://... for the older transport"
             )
     return dict(servers)

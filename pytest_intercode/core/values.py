@@ -26,7 +26,7 @@ def size(value: str) -> int:
     """Return the bytes of ``512k``, ``256m`` or ``2g``."""
     match = _SIZE.fullmatch(value.strip())
     if match is None:
-        raise ValueError("a size is a number of bytes, or one like 512k, 256m, 2g")
+        raise ValueError("a size is needed: a number of bytes, or one like 512k, 256m, 2g")
     return int(float(match[1]) * _BYTES[match[2].lower()])
 
 

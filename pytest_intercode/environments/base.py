@@ -154,7 +154,7 @@ class Environment(ActionSpace, Closing):
             InfrastructureError: the sandbox broke.
         """
         if not isinstance(action, str):
-            raise TypeError(f"an action is a str, not {type(action).__name__}")
+            raise TypeError(f"an action must be a str, not {type(action).__name__}")
         self._process.check()
         with self._lock:
             _ = self.current_task

@@ -273,9 +273,7 @@ def check_returned(name: str, method: str, value: object, expected: type[_Return
     if isinstance(value, expected):
         return value
     kind = "a list of SandboxSpec" if expected is list else f"pytest_intercode.{expected.__name__}"
-    raise TaskError(
-        f"the environment {name!r}: {method}() returned {value!r:.80}; expected is {kind}"
-    )
+    raise TaskError(f"the environment {name!r}: {method}() returned {value!r:.80}, expected {kind}")
 
 
 def check_reward(name: str, reward: object) -> Reward:

@@ -209,7 +209,7 @@ def check_fields(cls: type[TaskFields]) -> None:
         name = f"{location}: {item.name}"
         if item.default is MISSING and item.default_factory is MISSING:
             raise ConfigurationError(
-                f"{name}: a default is needed; the kind's check() refuses a task that lacks it"
+                f"{name}: a default is needed; let the kind's check() refuse a task without it"
             )
         is_taken = any(hasattr(base, item.name) for base in (BaseModel, TaskFields))
         if item.name in _TAKEN or item.name.startswith("_") or is_taken:

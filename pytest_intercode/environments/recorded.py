@@ -23,7 +23,7 @@ __all__ = [
     "unsubmitted",
 ]
 
-REPLAY_ADVICE = "play it again with --intercode-agent=replay:FILE --intercode-profile={profile}"
+REPLAY_ADVICE = "run it again with --intercode-agent=replay:FILE --intercode-profile={profile}"
 
 
 class NotRecorded(IntercodeError):
@@ -75,10 +75,10 @@ def missing_state(record: EpisodeRecord, content: str) -> NotRecorded:
     """
     env = record.task.env
     if is_ours(record):
-        return NotRecorded(f"{env}: the record holds no end state")
+        return NotRecorded(f"{env}: the record has no end state")
     return NotRecorded(
-        f"{env}: a file of InterCode's does not hold {content}: "
-        "play it again with --intercode-agent=replay:FILE"
+        f"{env}: InterCode's files do not contain {content}: "
+        "run it again with --intercode-agent=replay:FILE"
     )
 
 

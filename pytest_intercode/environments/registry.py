@@ -162,8 +162,8 @@ def register_environment(cls: _Class) -> _Class:
     # The same class, imported again, replaces the earlier one.
     if registered is not None and _qualified_name(registered) != _qualified_name(cls):
         raise ConfigurationError(
-            f"{_qualified_name(cls)}: the environment {cls.name!r} is there already, from "
-            f"{_qualified_name(registered)}; take another name"
+            f"{_qualified_name(cls)}: the environment {cls.name!r} already exists, from "
+            f"{_qualified_name(registered)}; choose another name"
         )
     add_environment(cls)
     return cls
@@ -202,7 +202,7 @@ def _kind_of_class(cls: type[Environment], name: str) -> EnvironmentKind:
         _kinds_by_class[cls] = _guarded(cls.kind(cls))
     if cls.name != name:
         raise ConfigurationError(
-            f"{_qualified_name(cls)}: its name is {cls.name!r}, and its entry point calls it "
+            f"{_qualified_name(cls)}: its name is {cls.name!r}, but its entry point calls it "
             f"{name!r}"
         )
     return _kinds_by_class[cls]
@@ -238,7 +238,7 @@ def environment_class(env: str, profile: str) -> type[Environment]:
     if kind.environment is None:
         names = environment_names()
         raise ConfigurationError(
-            f"the environment {env!r} cannot be run here: there is none of this name; allowed are "
+            f"the environment {env!r} is not installed; allowed are "
             f"{', '.join(names)}.{environment_suggestion(env)}"
         )
     raise ConfigurationError(
@@ -251,8 +251,8 @@ def environment_suggestion(name: str) -> str:
     """Return a hint for an unknown name: a similar name, or how to register an environment."""
     near = suggestion(name, environment_names())
     return near or (
-        " One of your own is registered with register_environment(), in a conftest.py, which "
-        "pytest alone reads; commands know those of installed packages."
+        " Register your own with register_environment() in a conftest.py, which only pytest "
+        "reads; commands know those of installed packages."
     )
 
 
@@ -282,11 +282,11 @@ def _check(cls: object) -> None:
     name = getattr(cls, "name", None)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigurationError(
-            f"{location}: name: small letters, digits and _ are needed, such as 'perl'; found "
+            f"{location}: name: lower-case letters, digits and _ are needed, such as 'perl'; found "
             f"{name!r}"
         )
     if name in (*_KINDS, "all"):
-        raise ConfigurationError(f"{location}: name: {name!r} is ours; take another")
+        raise ConfigurationError(f"{location}: name: {name!r} is reserved; choose another")
     if cls.profile not in PROFILES:
         raise ConfigurationError(
             f"{location}: profile: allowed are {', '.join(PROFILES)}, found {cls.profile!r}"

@@ -280,7 +280,7 @@ class ShellEnvironment(Environment):
         )
         seconds = self.action_timeout if command.timeout is None else command.timeout
         if fault := unsendable(line):
-            raise AgentError(f"env.exec(): a command cannot hold {fault}")
+            raise AgentError(f"env.exec(): a command cannot contain {fault}")
         result = CommandResult(None, "")
 
         def execute(_: str) -> Observation:
@@ -359,8 +359,8 @@ class ShellEnvironment(Environment):
             return ""
         if current_user not in ("root", "0"):
             raise AgentError(
-                f"env.exec(user={user!r}): the agent of this task is {current_user}, and may not "
-                "be another user"
+                f"env.exec(user={user!r}): the agent of this task runs as {current_user}, and "
+                "may not be another user"
             )
         return user
 

@@ -41,7 +41,7 @@ class TaskOrder:
         if self._tasks is None:
             self._tasks = list(self._source() if callable(self._source) else self._source)
         if not self._tasks:
-            raise ConfigurationError("there is no list of tasks: name one, reset(task=...)")
+            raise ConfigurationError("there is no list of tasks; give a task: reset(task=...)")
         return self._tasks
 
     def choose(
@@ -69,7 +69,7 @@ class TaskOrder:
             return self.find(choice)
         if not isinstance(choice, Task):
             raise ConfigurationError(
-                f"reset(): a task is a Task or the id of one, not {type(choice).__name__}"
+                f"reset(): a task must be a Task or the id of one, not {type(choice).__name__}"
             )
         if self._env not in ("", choice.env):
             raise ConfigurationError(

@@ -133,7 +133,7 @@ def fisher_exact(before: tuple[int, int], after: tuple[int, int]) -> float:
     """
     for solved, tries in (before, after):
         if not 0 <= solved <= tries:
-            raise ValueError(f"{solved} of {tries} tries")
+            raise ValueError(f"{solved} of {tries} tries is not possible")
     solved = before[0] + after[0]
     ways = [
         comb(before[1], of_before) * comb(after[1], solved - of_before)
@@ -158,7 +158,7 @@ def mcnemar_exact(lost: int, won: int) -> float:
         ValueError: a count is negative.
     """
     if lost < 0 or won < 0:
-        raise ValueError(f"{lost} lost and {won} won tasks")
+        raise ValueError(f"{lost} lost and {won} won tasks are not possible")
     changed = lost + won
     tail, term = 0, 1
     for count in range(min(lost, won) + 1):
@@ -261,7 +261,7 @@ def paired_tests(
     """
     for name, value in (("level", level), ("smallest", smallest)):
         if not 0 < value < 1:
-            raise ValueError(f"{name} is {value}, and has to be between 0 and 1")
+            raise ValueError(f"{name} is {value}, but must be between 0 and 1")
     measured = [_measure(*pair) for pair in pairs]
     compared = [pair for pair in measured if pair.changes]
     if len(compared) < 2:

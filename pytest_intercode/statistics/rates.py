@@ -54,7 +54,7 @@ def wilson(successes: float, tries: float, level: float = 0.95) -> Interval:
         ValueError: there was no try, or more succeeded than there were.
     """
     if not 0 <= successes <= tries or tries == 0:
-        raise ValueError(f"{successes} successes in {tries} tries")
+        raise ValueError(f"{successes} successes in {tries} tries are not possible")
     z = quantile_of_normal(level)
     share = successes / tries
     shrink = 1 + z * z / tries
@@ -83,7 +83,7 @@ def effective_tries(groups: Sequence[Sequence[bool]]) -> float:
         ValueError: there is no task, or one without a try.
     """
     if not groups or not all(groups):
-        raise ValueError("every task needs a try, and one task is the least")
+        raise ValueError("at least one task is needed, and each needs a try")
     tasks, tries = len(groups), sum(map(len, groups))
     rate = sum(map(sum, groups)) / tries
     if tasks in (1, tries) or rate in (0, 1):
@@ -146,9 +146,9 @@ def pass_hat_k(tries: int, successes: int, k: int) -> float:
 
 def _check(tries: int, successes: int, k: int) -> None:
     if not 0 <= successes <= tries:
-        raise ValueError(f"{successes} successes in {tries} tries")
+        raise ValueError(f"{successes} successes in {tries} tries are not possible")
     if not 1 <= k <= tries:
-        raise ValueError(f"k is {k}, and a task with {tries} tries allows 1 to {tries}")
+        raise ValueError(f"k is {k}, but a task with {tries} tries allows 1 to {tries}")
 
 
 def bootstrap_mean(
@@ -175,7 +175,7 @@ def bootstrap_mean(
         ValueError: there is no group, or one without a value.
     """
     if not groups or not all(groups):
-        raise ValueError("every group needs a value, and one group is the least")
+        raise ValueError("at least one group is needed, and each needs a value")
     tail = (1 - _check_level(level)) / 2
     sums = [(sum(group), len(group)) for group in groups]
     if len(groups) > _MAX_RESAMPLED:
@@ -235,5 +235,5 @@ def quantile_of_normal(level: float) -> float:
 
 def _check_level(level: float) -> float:
     if not 0 < level < 1:
-        raise ValueError(f"the level is {level}, and has to be between 0 and 1")
+        raise ValueError(f"the level is {level}, but must be between 0 and 1")
     return level

@@ -138,8 +138,8 @@ def _linked_files(folder: Path) -> Iterator[tuple[str, Path]]:
                     paths.append((item.path, folder / root.locate(item.path)))
             except OutsideError:
                 raise SuiteError(
-                    f"{folder / item.path}: is a link that leads out of {folder}; what an image is "
-                    "made of lies there itself: put the file in its place"
+                    f"{folder / item.path}: is a link that leads out of {folder}, but an image is "
+                    "built from that folder alone: replace the link with the file"
                 ) from None
     yield from sorted(paths, key=lambda pair: pair[0].split("/"))
 
@@ -171,8 +171,8 @@ class Budget:
         self._bytes -= size
         if self._bytes < 0:
             raise SuiteError(
-                f"{self._path}: unpacks to more than {_MAX_BYTES // 1024**3} GiB; put what is "
-                "large into an image"
+                f"{self._path}: unpacks to more than {_MAX_BYTES // 1024**3} GiB; put large "
+                "files into an image"
             )
 
 
@@ -240,10 +240,10 @@ def _members(path: Path) -> Iterator[Iterator[_Member]]:
         ):
             yield read(unpacked, source)
     except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
-        raise SuiteError(f"{path}: not a tar archive that can be read: {error}") from None
+        raise SuiteError(f"{path}: not a readable tar archive: {error}") from None
     except (ValueError, OverflowError, MemoryError) as error:  # numbers and names in its headers
-        reason = str(error) or "a size that cannot be"
-        raise SuiteError(f"{path}: not a tar archive that can be read: {reason}") from None
+        reason = str(error) or "an impossible size"
+        raise SuiteError(f"{path}: not a readable tar archive: {reason}") from None
 
 
 def _copy_archive(archive: Archive, tar: tarfile.TarFile, mtime: float) -> None:
@@ -303,7 +303,7 @@ def unpack_archive(path: Path, folder: Path) -> None:
                 place.symlink_to(target)
         except FileExistsError as error:
             name = Path(str(error.filename2 or error.filename)).name
-            raise SuiteError(f"{path}: {name!r:.80} is there twice") from None
+            raise SuiteError(f"{path}: {name!r:.80} is in it twice") from None
 
 
 def unpack_own(archive: tarfile.TarFile, folder: Path) -> None:
@@ -332,15 +332,15 @@ def _copy_folder(archive: Archive, target: str, tar: tarfile.TarFile, mtime: flo
                     content = root.read(path, state.st_size)
                 elif not stat.S_ISDIR(state.st_mode):
                     raise SuiteError(
-                        f"{archive.path / path}: a folder given as archive holds files, "
-                        "directories and symbolic links, and this is none of them"
+                        f"{archive.path / path}: a folder given as archive may only contain "
+                        "files, directories and symbolic links"
                     )
                 name = posixpath.join(target, path).strip("/")
                 own_time = keep is not None and state.st_mtime < keep
                 time = state.st_mtime if own_time else mtime
                 add_entry(tar, name, content, stat.S_IMODE(state.st_mode), mtime=time)
     except OSError as error:
-        raise SuiteError(f"{archive.path}: not a folder that can be read: {error}") from None
+        raise SuiteError(f"{archive.path}: not a readable folder: {error}") from None
 
 
 def _plain(name: str) -> str:

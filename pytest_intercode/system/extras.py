@@ -133,7 +133,7 @@ def _unsuitable(extra: str) -> Iterator[str]:
             continue
         if not requirement.specifier.contains(installed, prereleases=True):
             yield (
-                f"{requirement.name} {installed} is installed, and "
+                f"{requirement.name} {installed} is installed, but "
                 f"{requirement.name}{requirement.specifier} is needed"
             )
 

@@ -42,7 +42,7 @@ class MakingProcess:
         """
         if not self.is_this:
             raise SandboxError(
-                f"{self._claim} to the process that this one was forked from; make "
+                f"{self._claim} to the process that this one was forked from; create "
                 f"{self._replacement} in the process that uses it"
             )
 

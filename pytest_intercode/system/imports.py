@@ -107,7 +107,7 @@ def load_point(point: EntryPoint, label: str) -> Any:
     if len(namesakes) > 1:
         descriptions = " and ".join(sorted(map(describe_point, namesakes.values())))
         raise ConfigurationError(
-            f"{label} is there twice ({point.group}): {descriptions}; uninstall one of them"
+            f"{label} is defined twice ({point.group}): {descriptions}; uninstall one of them"
         )
     try:
         return point.load()
@@ -129,8 +129,8 @@ def check_namesake(point: EntryPoint | None, label: str) -> None:
     """
     if point is not None:
         raise ConfigurationError(
-            f"{label} is there twice ({point.group}): it is built in, and {describe_point(point)}; "
-            "uninstall that, or have it take another name"
+            f"{label} is defined twice ({point.group}): it is built in, and "
+            f"{describe_point(point)} has the same name; uninstall or rename that one"
         )
 
 

@@ -64,12 +64,14 @@ def read_rows(path: Path | SuitePath) -> Iterator[tuple[str, Row]]:
         )
     if suffix == _PARQUET:
         raise SuiteError(
-            f"{path}: parquet is not read; save the rows as JSON Lines: "
+            f"{path}: parquet files are not read; save the rows as JSON Lines: "
             "pandas.read_parquet(path).to_json(new, orient='records', lines=True)"
         )
     if suffix not in _SUFFIXES:
         formats = ", ".join(_SUFFIXES)
-        raise SuiteError(f"{path}: rows come from {formats} (or those with .gz), not {suffix!r}")
+        raise SuiteError(
+            f"{path}: rows are read from {formats} (or those with .gz), not {suffix!r}"
+        )
     text = read_text(path)
     if suffix == ".json":
         yield from _read_json_rows(path, text)
@@ -89,7 +91,7 @@ def json_problem(error: ValueError | RecursionError) -> str:
 def form_problem(error: Exception) -> str:
     """Return in a few words why data does not have the expected form."""
     is_missing = isinstance(error, KeyError)
-    return f"{error.args[0]} is missing" if is_missing else "it is of another form"
+    return f"{error.args[0]} is missing" if is_missing else "it has another form"
 
 
 def read_json(path: Path | SuitePath) -> Any:
@@ -135,7 +137,9 @@ def _read_json_rows(path: _Place, text: str) -> Iterator[tuple[str, Row]]:
     if isinstance(data, dict) and all(isinstance(value, dict) for value in data.values()):
         data = list(data.values())
     if not isinstance(data, list):
-        raise SuiteError(f"{path}: a JSON file of rows is a list of objects, not {_name(data)}")
+        raise SuiteError(
+            f"{path}: a JSON file of rows must be a list of objects, not {_name(data)}"
+        )
     for index, row in enumerate(data):
         yield _check_row(f"{path}, row {index}", row)
 
@@ -157,10 +161,10 @@ def _read_separated(path: _Place, text: str, delimiter: str) -> Iterator[tuple[s
         while (row := _next_row(reader, len(text))) is not None:
             place = f"{path}:{reader.line_num}"
             if None in row or None in row.values():
-                raise SuiteError(f"{place}: has not as many fields as the header line")
+                raise SuiteError(f"{place}: does not have as many fields as the header line")
             if len(row) < len(reader.fieldnames or ()):
                 [(name, _)] = Counter(reader.fieldnames).most_common(1)
-                raise SuiteError(f"{path}:1: the column {name!r:.80} is there twice")
+                raise SuiteError(f"{path}:1: the column {name!r:.80} occurs twice")
             yield place, {name: value for name, value in row.items() if value != ""}
     except csv.Error as error:
         raise SuiteError(f"{path}:{reader.reader.line_num}: {error}") from None
@@ -177,7 +181,7 @@ def _next_row(reader: csv.DictReader[str], max_characters: int) -> dict[str, str
 
 def _check_row(place: str, row: object) -> tuple[str, Row]:
     if not isinstance(row, dict):
-        raise SuiteError(f"{place}: a row is an object with fields, not {_name(row)}")
+        raise SuiteError(f"{place}: a row must be an object with fields, not {_name(row)}")
     return place, row
 
 

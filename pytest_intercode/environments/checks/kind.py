@@ -56,13 +56,13 @@ something, the machine is graded as you leave it.
         ways = [name for name in ("match", "compare", "checks") if getattr(fields, name)]
         if len(ways) != 1:
             raise SuiteError(
-                f"{task.source}: task {task.id!r}: one of match, compare and checks says how it is "
-                f"graded, found {', '.join(ways) or 'none'}"
+                f"{task.source}: task {task.id!r}: one of match, compare and checks is needed, "
+                f"found {', '.join(ways) or 'none'}"
             )
         if any(command.startswith(_SUBMIT) for command in task.gold) and not fields.match:
             raise SuiteError(
                 f"{task.source}: task {task.id!r}: gold: with {ways[0]}, what the last command "
-                "prints is the answer; leave `submit` out"
+                "prints is the answer; remove `submit`"
             )
 
     def gold_answer(self, task: Task) -> Answer:

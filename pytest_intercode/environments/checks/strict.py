@@ -73,8 +73,8 @@ class ChecksEnvironment(ShellEnvironment):
         """Start the agent's sandbox, and play gold in another at the same time."""
         if self.feedback == "reward" and ChecksFields.of(task).checks:
             raise TaskError(
-                f"{task.source}: task {task.id!r}: scripts check its machine once the agent has "
-                "ended, as it could read them; it has no rewards as feedback"
+                f"{task.source}: task {task.id!r}: scripts check its machine after the agent has "
+                "ended, because it could read them; so it has no rewards as feedback"
             )
         self._state = {}
         super().start(task)

@@ -76,7 +76,7 @@ class Chains:
         if isinstance(node, ast.Lambda) and self._uses_unknown(node):
             raise TestError(
                 "a lambda that calls the agent's code is only possible as the function of map, "
-                "sorted and the like, and may not bring its values together with others"
+                "sorted and the like, and may not combine its values with others"
             )
         if isinstance(node, (ast.Constant, *_SCOPES)):
             return node  # it uses none of the agent's values

@@ -36,7 +36,9 @@ def check_tests(task: Task) -> None:
             "{arguments, result}"
         )
     if any(isinstance(test, CallTest) for test in tests) and not entry_of(task):
-        raise SuiteError(f"{label}: what do they call? Give entry, or a gold that defines it")
+        raise SuiteError(
+            f"{label}: what they call is missing; give entry, or a gold that defines it"
+        )
     for _ in split_tests(task):
         pass
 

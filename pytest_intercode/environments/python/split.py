@@ -145,8 +145,8 @@ def split_test(
         conflicts = sorted(computed & agent_needs & judge_needs)
         if conflicts:
             raise TestError(
-                f"{conflicts[0]!r} brings what the agent's code returned together with other "
-                "values, and is then both given to the agent's code and compared; use two names"
+                f"{conflicts[0]!r} combines what the agent's code returned with other values, "
+                "and is then both given to the agent's code and compared; use two names"
             )
         if not computed & agent_needs:
             break
@@ -154,7 +154,7 @@ def split_test(
             computed & agent_needs
         )  # arguments of the agent's code that are not compared
     if not any(statement.steps for statement in statements):
-        raise TestError("it calls nothing of the agent's")
+        raise TestError("it calls none of the agent's code")
     run_by_judge = [_judge_statement(statement, judge_needs) for statement in statements]
     source = ast.unparse(ast.Module([node for node in run_by_judge if node is not None], []))
     return Split(tuple(_steps(statements, agent_needs)), source, raises)
@@ -234,8 +234,8 @@ def _check_asserts(statement: ast.stmt) -> None:
     for node in ast.walk(statement):
         if isinstance(node, ast.Assert) and node is not statement:
             raise TestError(
-                f"line {node.lineno}: an assert inside of another statement would be run by the "
-                "agent's side, and what it expects be seen there; put the values into a list "
+                f"line {node.lineno}: an assert inside another statement would run on the "
+                "agent's side, which would see what it expects; put the values into a list "
                 "and compare that, or write several asserts"
             )
 
@@ -327,9 +327,9 @@ def _classify_mixing(statement: _Statement, owner: Ownership) -> None:
         statement.computed = True
         return
     raise TestError(
-        f"line {mixing.lineno}: {ast.unparse(mixing)!r} would be worked out on the agent's side, "
+        f"line {mixing.lineno}: {ast.unparse(mixing)!r} would be evaluated on the agent's side, "
         "where its objects decide and what is expected can be seen; put the values into a list "
-        "and work it out in an assert"
+        "and evaluate it in an assert"
     )
 
 

@@ -33,7 +33,7 @@ class DatabaseModel(FileForm):
     @model_validator(mode="after")
     def _one_source(self) -> DatabaseModel:
         if (self.script is None) == (self.file is None):
-            raise ValueError("either script (SQL that makes the database) or file (SQLite's)")
+            raise ValueError("give either script (SQL that makes the database) or file (SQLite's)")
         if self.file is not None and self.engine != "sqlite":
             raise ValueError(f"a file is for the engine sqlite; {self.engine} needs a script")
         return self

@@ -218,7 +218,7 @@ def _score_rows(state: Mapping[str, Any], options: RewardOptions | None) -> Rewa
         if state["digested"] or options.rows != recorded.rows:
             raise NotRecorded(
                 "sql: what reward.rows says was applied when gold was run, and long results are "
-                "recorded as digests: play it again with --intercode-agent=replay:FILE"
+                "recorded as digests: run it again with --intercode-agent=replay:FILE"
             )
         recorded = options
     return sql_rows_reward_again(state, recorded)

@@ -123,8 +123,8 @@ def kit_with(requirements: Sequence[str], prefix: str) -> Path:
         return kit_folder()
     packages = ", ".join(requirements) or "curl and the like"
     raise MissingProgram(
-        f"{prefix}: its tests install {packages} from the network, and the verifier kit does not "
-        f"hold them; add them with: {add_command((), requirements)}"
+        f"{prefix}: its tests install {packages} from the network, but the verifier kit does not "
+        f"have them; add them with: {add_command((), requirements)}"
     )
 
 

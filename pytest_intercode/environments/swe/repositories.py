@@ -200,7 +200,7 @@ class _LayerBuilder:
                 if kinds.get(".git", "folder") != "folder":
                     raise SuiteError(
                         f"repository: {self._source}: its .git is a {kinds['.git']}, which leads "
-                        "elsewhere; give a bundle in its place: git bundle create FILE --all"
+                        "elsewhere; give a bundle instead: git bundle create FILE --all"
                     )
                 if ".git" in kinds:
                     return self._of_repository(root, ".git", copy)

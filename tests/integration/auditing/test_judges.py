@@ -160,7 +160,7 @@ def test_a_wrong_label_is_found_before_anything_is_played(
     (tmp_path / "labels.jsonl").write_text("[]")
     options = ["--sandbox", "docker", "--docker-host", "tcp://127.0.0.1:1"]
     assert main(["audit", str(tmp_path / "suite.yaml"), *options]) == 2
-    assert "labels.jsonl:1: a row is an object with fields" in capsys.readouterr().err
+    assert "labels.jsonl:1: a row must be an object with fields" in capsys.readouterr().err
 
 
 def test_labels_of_other_tasks_are_named(

@@ -361,7 +361,7 @@ def test_extras_that_are_missing(doctor: Doctor, tmp_path: Path) -> None:
     report = doctor("--intercode-env=sql", command=[python], DOCKER_HOST=NOWHERE)
     assert report.problems() == {"requirements"}
     assert re.fullmatch(
-        r"problem pytest 8\.2\.1 is installed, and pytest\S*>=8\.3\S* is needed: "
+        r"problem pytest 8\.2\.1 is installed, but pytest\S*>=8\.3\S* is needed: "
         r"pip install --upgrade pytest-intercode",
         report.of("requirements"),
     )

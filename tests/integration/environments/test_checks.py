@@ -88,7 +88,7 @@ def test_scripts_are_not_run_next_to_the_agent(pytester: pytest.Pytester, play: 
         "checks.yaml", "--intercode-agent=oracle", "--intercode-feedback=reward"
     )
     result.assert_outcomes(passed=2, errors=1)
-    result.stdout.fnmatch_lines(["task error: *task 'count': scripts check its machine once *"])
+    result.stdout.fnmatch_lines(["task error: *task 'count': scripts check its machine after *"])
 
 
 def test_nothing_goes_on_while_scripts_run(play: Play) -> None:

@@ -292,7 +292,7 @@ def test_the_suite_of_the_page(pytester: pytest.Pytester, suite: str, quick_sand
     Path("suite.yaml").write_text(suite.replace("mcp: {tickets", "mcp: {a b"))
     result, text = run(pytester, "oracle", quick_sandbox)
     assert result.ret != 0
-    assert "a name has letters, digits, - and _, up to 32" in text
+    assert "a name has up to 32 letters, digits, - and _" in text
 
 
 def test_an_agent_knows_where_skills_are(pytester: pytest.Pytester, quick_sandbox: str) -> None:

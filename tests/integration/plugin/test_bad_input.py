@@ -619,7 +619,7 @@ def test_an_archive_that_is_none(pytester: pytest.Pytester, pretend: Path) -> No
     )
     result = pytester.runpytest("suite.yaml", "--intercode-agent=oracle", "-k", "prints")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*some.tar: not a tar archive that can be read: *"])
+    result.stdout.fnmatch_lines(["*some.tar: not a readable tar archive: *"])
     result.stdout.no_fnmatch_line("*files.py*")
 
 
@@ -632,11 +632,15 @@ GOOD = {"query": "Print 1.", "gold": "echo 1"}
     ("name", "text", "message"),
     [
         ("rows.json", "[{]", "*rows.json:1: not JSON: *"),
-        ("rows.json", '"words"', "*rows.json: a JSON file of rows is a list of objects, not *"),
+        (
+            "rows.json",
+            '"words"',
+            "*rows.json: a JSON file of rows must be a list of objects, not *",
+        ),
         (
             "rows.json",
             json.dumps([GOOD, 3]),
-            "*rows.json, row 1: a row is an object *, not a number",
+            "*rows.json, row 1: a row must be an object *, not a number",
         ),
         (
             "rows.json",
@@ -653,10 +657,14 @@ GOOD = {"query": "Print 1.", "gold": "echo 1"}
             json.dumps(GOOD) + "\n" + json.dumps({**GOOD, "max_turns": "many"}),
             "*rows.jsonl:2: max_turns: *'many'*",
         ),
-        ("rows.csv", "query,gold\nPrint 1.,echo 1\nPrint 2.\n", "*rows.csv:3: has not as many *"),
+        (
+            "rows.csv",
+            "query,gold\nPrint 1.,echo 1\nPrint 2.\n",
+            "*rows.csv:3: does not have as many *",
+        ),
         ("rows.csv", "query,gold\nPrint 1.,\n", "*rows.csv:2: gold: this field is missing"),
         ("rows.csv", 'query,gold\n"Print 1.,echo 1\n', "*rows.csv:*: *"),
-        ("rows.tsv", "query\tgold\na\tb\tc\n", "*rows.tsv:2: has not as many fields as *"),
+        ("rows.tsv", "query\tgold\na\tb\tc\n", "*rows.tsv:2: does not have as many fields as *"),
         ("rows.jsonl", "\n", "*rows.jsonl: contains no rows"),
         ("rows.json", "[]", "*rows.json: contains no rows"),
         ("rows.csv", "", "*rows.csv: contains no rows"),

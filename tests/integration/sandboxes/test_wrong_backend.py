@@ -164,8 +164,8 @@ def test_a_name_of_ours_is_refused_where_it_is_asked_for(
     points = site / "its_package-1.0.dist-info" / "entry_points.txt"
     points.write_text("[pytest_intercode.sandboxes]\nbubblewrap = mine:Mine\n")
     message = (
-        "the sandbox backend 'bubblewrap' is there twice (pytest_intercode.sandboxes): it is "
-        "built in, and mine:Mine of its-package; uninstall that, or have it take another name"
+        "the sandbox backend 'bubblewrap' is defined twice (pytest_intercode.sandboxes): it is "
+        "built in, and mine:Mine of its-package has the same name; uninstall or rename that one"
     )
     options = ("--intercode-sandbox=bubblewrap", "--intercode-agent=oracle")
     status, output = _run(pytester.path, site, "pytest", "suite.yaml", *options)
@@ -177,7 +177,7 @@ def test_a_name_of_ours_is_refused_where_it_is_asked_for(
     assert message in " ".join(output.split())
     assert "Traceback" not in output
     _, output = _run(pytester.path, site, "pytest_intercode", "doctor")
-    assert "is there twice" not in output
+    assert "is defined twice" not in output
 
 
 def test_doctor_says_so_in_a_line(tmp_path: Path, site: Path) -> None:

@@ -28,7 +28,7 @@ def test_labels(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("a", "not JSON"),
-        ("[]", "a row is an object"),
+        ("[]", "a row must be an object"),
         ('{"task": "a", "text": "x", "labels": "pass"}', "no 'labels'. Did you mean 'label'?"),
         ('{"task": "a", "text": "x"}', "label is missing"),
         ('{"text": "x", "label": "pass"}', "task is missing"),

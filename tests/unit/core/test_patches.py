@@ -133,7 +133,7 @@ def _created(path: str, mode: str = "100644", line: str = "x") -> str:
     [
         ("hello\n", "not a patch in git's format"),
         (_EDIT.replace("-1,3 ", "-1,4 "), "src/a.py: hunk 1 (line 5 of the patch): says 4 lines"),
-        (_EDIT.replace(" three\n", ""), "says 3 lines before and 3 after, and has 2 and 2"),
+        (_EDIT.replace(" three\n", ""), "says 3 lines before and 3 after, but has 2 and 2"),
         (_EDIT + "@@ -9,1 +9,1 @@\n-a\n", "src/a.py: hunk 2 (line 10 of the patch): says 1"),
         (_EDIT + "@@ nonsense\n@@ -x +1 @@\n", "line 11: a hunk before any file"),
         (
@@ -195,5 +195,5 @@ def test_what_cannot_be_turned_around() -> None:
     )
     change = read_patch(binary)
     assert change[0].binary is not None
-    with pytest.raises(PatchError, match="cannot be turned around"):
+    with pytest.raises(PatchError, match="cannot be reversed"):
         reverse_patch(change)

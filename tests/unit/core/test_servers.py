@@ -35,5 +35,5 @@ def test_an_address_is_told_from_a_command_line(
     ],
 )
 def test_what_looks_like_an_address_has_to_be_one(server: str) -> None:
-    with pytest.raises(ValueError, match=r"an address is http://HOST\[:PORT\]\[/PATH\]"):
+    with pytest.raises(ValueError, match=r"an address must be http://HOST\[:PORT\]\[/PATH\]"):
         check_servers({"tickets": server})

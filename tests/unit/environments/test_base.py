@@ -100,7 +100,7 @@ def test_what_an_environment_returns_is_its_own_fault(
     monkeypatch.setattr(_Calm, method, lambda *_: 1)
     environment = _Calm()
     environment.reset(task=_TASK)
-    message = rf"'calm': {method}\(\) returned 1; expected is pytest_intercode\.{name}"
+    message = rf"'calm': {method}\(\) returned 1, expected pytest_intercode\.{name}"
     with pytest.raises(TaskError, match=message):
         environment.step("x")
     environment.close()

@@ -149,7 +149,7 @@ def test_rows_of_another_environment_are_refused(
     row = {"query": "q", "gold": "1", column: "x"}
     rows = tmp_path / "rows.jsonl"
     rows.write_text(f"{json.dumps(row)}\n")
-    advice = re.escape(f"say ignore: [{column}]")
+    advice = re.escape(f"add ignore: [{column}]")
     with pytest.raises(SuiteError, match=f"rows.jsonl:1: {column}: {reason}.*{advice}"):
         load_rows(rows, env)
     suite = tmp_path / "suite.yaml"
@@ -297,7 +297,7 @@ class _Untyped(TaskFields):
 @pytest.mark.parametrize(
     ("cls", "message"),
     [
-        (_Required, r"_Required: modules: a default is needed; the kind's check\(\) refuses a t"),
+        (_Required, r"_Required: modules: a default is needed; let the kind's check\(\) re"),
         (_Undecorated, r"_Undecorated: put @dataclass\(frozen=True\) above it"),
         (_Taken, "_Taken: query: this name is taken; choose another one"),
         (_Shadowing, "_Shadowing: view: this name is taken; choose another one"),

@@ -127,7 +127,7 @@ def test_the_judge_brings_values_together_with_what_is_expected(code: str, sent:
     ],
 )
 def test_a_statement_that_would_compare_on_the_agents_side_is_refused(code: str) -> None:
-    with pytest.raises(CannotSplit, match="would be worked out on the agent's side"):
+    with pytest.raises(CannotSplit, match="would be evaluated on the agent's side"):
         split(code)
 
 
@@ -159,7 +159,7 @@ def test_operators_that_gold_defines_are_the_agents_code() -> None:
 
 
 def test_names_that_are_both_given_and_compared_are_refused() -> None:
-    with pytest.raises(CannotSplit, match="'d' brings what the agent's code returned together"):
+    with pytest.raises(CannotSplit, match="'d' combines what the agent's code returned"):
         split("d = abs(f(2) - 3.0)\ng(d)\nassert d < 1e-9")
 
 
@@ -272,9 +272,9 @@ def test_raises() -> None:
     ("code", "message"),
     [
         ("assert f(1) ==", "it does not parse"),
-        ("assert 1 == 1", "it calls nothing of the agent's"),
-        ("for n in (1, 2):\n    assert f(n) == n", "line 2: an assert inside of another statement"),
-        ("def check(c):\n    assert c(1) == 2\ncheck(f)", "an assert inside of another statement"),
+        ("assert 1 == 1", "it calls none of the agent's"),
+        ("for n in (1, 2):\n    assert f(n) == n", "line 2: an assert inside another statement"),
+        ("def check(c):\n    assert c(1) == 2\ncheck(f)", "an assert inside another statement"),
         ("assert isclose(f(1), 2)", "it uses 'isclose', which neither gold nor the test defines"),
         ("import numpy\nassert numpy.allclose(f(1), 2)", "'numpy' is not of the standard library"),
         ("with raises(ValueError, match='x'):\n    f(1)", "raises() takes an exception"),
@@ -342,7 +342,7 @@ SUITE = "env: {env}\ntasks:\n  - {{id: t, query: q, gold: '{gold}', {rest}}}\n"
             "tests: ['assert f(1) ==']",
             "tests: test 1: it does not parse: line 1: invalid syntax",
         ),
-        ("python", "tests: [assert f(1), assert 1]", "tests: test 2: it calls nothing"),
+        ("python", "tests: [assert f(1), assert 1]", "tests: test 2: it calls none"),
         ("bash", "tests: [assert f(1)]", "tests: they are for the env python, not bash"),
     ],
 )
@@ -371,7 +371,7 @@ def test_calls_need_a_name_to_call(tmp_path: Path) -> None:
     path = tmp_path / "suite.yaml"
     rest = "tests: [{arguments: [1], result: 1}]"
     path.write_text(SUITE.format(env="python", rest=rest, gold="print(1)"))
-    with pytest.raises(SuiteError, match="tests: what do they call"):
+    with pytest.raises(SuiteError, match="tests: what they call"):
         load_suite(path)
 
 

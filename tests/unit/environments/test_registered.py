@@ -69,10 +69,16 @@ def test_one_that_is_imported_anew_takes_its_own_place() -> None:
 @pytest.mark.parametrize(
     ("attributes", "told"),
     [
-        ({"name": "bash"}, "name: 'bash' is ours; take another"),
-        ({"name": "all"}, "name: 'all' is ours; take another"),
-        ({"name": "Perl 5"}, "name: small letters, digits and _ are needed, such as 'perl'; found"),
-        ({"name": ...}, "name: small letters, digits and _ are needed, such as 'perl'; found None"),
+        ({"name": "bash"}, "name: 'bash' is reserved; choose another"),
+        ({"name": "all"}, "name: 'all' is reserved; choose another"),
+        (
+            {"name": "Perl 5"},
+            "name: lower-case letters, digits and _ are needed, such as 'perl'; found",
+        ),
+        (
+            {"name": ...},
+            "name: lower-case letters, digits and _ are needed, such as 'perl'; found None",
+        ),
         ({"grade": ..., "stop": ...}, "it does not define grade, stop"),
         ({"sandboxes": lambda *_: []}, "sandboxes(cls, task, provider) needs @classmethod"),
         ({"profile": "lax"}, "profile: allowed are strict, paper, found 'lax'"),
@@ -140,7 +146,7 @@ def test_what_is_no_environment() -> None:
 def test_a_name_is_taken_once() -> None:
     register_environment(environment())
     other = environment(__qualname__="Other")
-    with pytest.raises(ConfigurationError, match=r"Other: the environment 'perl' is there alread"):
+    with pytest.raises(ConfigurationError, match=r"Other: the environment 'perl' already exist"):
         register_environment(other)
 
 
@@ -149,12 +155,10 @@ def test_an_unknown_name() -> None:
     with pytest.raises(ConfigurationError) as told:
         pytest_intercode.make("prl")
     assert str(told.value) == (
-        "the environment 'prl' cannot be run here: there is none of this name; allowed are bash, "
+        "the environment 'prl' is not installed; allowed are bash, "
         "sql, python, ctf, swe, perl. Did you mean 'perl'?"
     )
-    with pytest.raises(
-        ConfigurationError, match=r"perl\. One of your own is registered with regis"
-    ):
+    with pytest.raises(ConfigurationError, match=r"perl\. Register your own with regis"):
         pytest_intercode.make("awk")
 
 
@@ -278,7 +282,7 @@ def test_an_entry_point_that_cannot_be_loaded(package: Path) -> None:
         ConfigurationError, match=r"'raku' \(installed_perl:Raku of installed-perl\) can"
     ):
         environment_class("raku", "strict")
-    with pytest.raises(ConfigurationError, match="its name is 'perl', and its entry point calls"):
+    with pytest.raises(ConfigurationError, match="its name is 'perl', but its entry point calls"):
         environment_class("lua", "strict")
     sys.modules.pop("installed_perl", None)
     package.write_text("import sys\nsys.exit(3)\n")
@@ -293,7 +297,7 @@ def test_a_name_of_two_packages_is_refused(package: Path) -> None:
     (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\nperl = other_perl:Perl\n")
     with pytest.raises(
         ConfigurationError,
-        match=r"'perl' is there twice .*: installed_perl:Perl of installed-perl and "
+        match=r"'perl' is defined twice .*: installed_perl:Perl of installed-perl and "
         r"other_perl:Perl of other-perl; uninstall one of them",
     ):
         environment_class("perl", "strict")
@@ -304,9 +308,9 @@ def test_a_package_with_the_name_of_ours_is_refused(package: Path) -> None:
     points.write_text(f"[{registry.GROUP}]\nbash = installed_perl:Perl\n")
     registry._entry_points_on.cache_clear()
     message = (
-        r"^the environment 'bash' is there twice \(pytest_intercode.environments\): it is built "
-        "in, and installed_perl:Perl of installed-perl; uninstall that, or have it take "
-        "another name$"
+        r"^the environment 'bash' is defined twice \(pytest_intercode.environments\): it is built "
+        "in, and installed_perl:Perl of installed-perl has the same name; uninstall or rename that "
+        "one$"
     )
     with pytest.raises(ConfigurationError, match=message):
         environment_class("bash", "strict")

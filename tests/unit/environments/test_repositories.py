@@ -241,14 +241,14 @@ def test_other_sources_have_the_same_limits(tmp_path: Path, temporary: Path, kin
     [
         ([_member("/etc/x")], "a relative path is needed, found '/etc/x'"),
         ([_member("a/../../x")], "one component of a path, found '..'"),
-        ([_member("x", size=1), _member("x", size=1)], "'x' is there twice"),
-        ([_member("x", tarfile.SYMTYPE, "/etc"), _member("x/y", size=1)], "'x' is there twice"),
+        ([_member("x", size=1), _member("x", size=1)], "'x' is in it twice"),
+        ([_member("x", tarfile.SYMTYPE, "/etc"), _member("x/y", size=1)], "'x' is in it twice"),
         ([_member("x", tarfile.SYMTYPE, "/etc"), _member("x/y", tarfile.SYMTYPE, "z")], "'x' is"),
         ([_member("x", tarfile.LNKTYPE, "/etc/passwd")], "a relative path is needed"),
         ([_member("x", tarfile.LNKTYPE, "../../x")], "one component of a path, found '..'"),
         ([_member("x", tarfile.FIFOTYPE)], "'x' is not a file, folder or link"),
         ([_member("x", tarfile.CHRTYPE)], "'x' is not a file, folder or link"),
-        ([_member("x", size=1), _member("x/y", size=1)], "'x' is there twice"),
+        ([_member("x", size=1), _member("x/y", size=1)], "'x' is in it twice"),
     ],
 )
 def test_names_in_an_archive_lead_nowhere_else(

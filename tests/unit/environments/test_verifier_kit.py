@@ -25,8 +25,8 @@ def test_what_the_kit_lacks_is_named_with_the_command() -> None:
     with pytest.raises(MissingProgram) as caught:
         kit_with(_KIT, "a/task.toml: task 'a'")
     assert str(caught.value) == (
-        "a/task.toml: task 'a': its tests install pytest==8.4.1, numpy>=2 from the network, and "
-        "the verifier kit does not hold them; add them with: pytest-intercode kit pytest==8.4.1 "
+        "a/task.toml: task 'a': its tests install pytest==8.4.1, numpy>=2 from the network, but "
+        "the verifier kit does not have them; add them with: pytest-intercode kit pytest==8.4.1 "
         "'numpy>=2'"
     )
     with pytest.raises(MissingProgram, match=r"its tests install curl .*: pytest-intercode kit$"):

@@ -176,7 +176,7 @@ def test_reset_takes_a_task_by_name(suite: Path) -> None:
     [
         ({"task": "write"}, "there is no task 'write' among these. Did you mean 'writes'?"),
         ({"tasks": "writes"}, "reset() has no option 'tasks'; allowed: task"),
-        ({"task": 3}, "reset(): a task is a Task or the id of one, not int"),
+        ({"task": 3}, "reset(): a task must be a Task or the id of one, not int"),
         (
             {"task": Task("s", "q", ("g",), "sql", "s", "s")},
             "the task 's' is for the environment sql, not for bash",
@@ -205,14 +205,14 @@ def test_nothing_is_done_before_the_first_reset() -> None:
 
 
 def test_an_environment_without_a_list() -> None:
-    with pytest.raises(ConfigurationError, match=r"there is no list of tasks: name one, reset"):
+    with pytest.raises(ConfigurationError, match=r"there is no list of tasks; give a task: reset"):
         Pretend(SandboxProvider()).reset()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"env": "bsah"}, "the environment 'bsah' cannot be run .* Did you mean 'bash'?"),
+        ({"env": "bsah"}, "the environment 'bsah' is not installed.* Did you mean 'bash'?"),
         ({"profile": "papr"}, r"make\('bash'\): profile='papr': allowed: strict, paper"),
         ({"feedback": "rewards"}, r"feedback='rewards': allowed: .*Did you mean 'reward'\?"),
         ({"max_turns": 0}, "max_turns=0: a whole number from 1 up is needed"),

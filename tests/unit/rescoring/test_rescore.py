@@ -203,8 +203,8 @@ def test_a_file_of_intercodes() -> None:
     for env in ("bash", "sql", "python"):
         of_theirs["environment"] = f"ic_{env}"
         (said,) = rescore([of_theirs]).problems
-        assert said.startswith(f"{env}: a file of InterCode's does not hold ")
-        assert said.endswith("play it again with --intercode-agent=replay:FILE")
+        assert said.startswith(f"{env}: InterCode's files do not contain ")
+        assert said.endswith("it again with --intercode-agent=replay:FILE")
 
 
 def test_two_tasks_of_a_file_with_one_query() -> None:
@@ -246,7 +246,7 @@ def test_recorded_options_count_or_those_of_today() -> None:
         ({"env": "python", "profile": "paper"}, "strict", "python: the strict profile has hidden"),
         ({"env": "bash", "end_state": {"agent": {}}}, "strict", "bash: the recorded end state is "),
         ({"env": "sql", "end_state": {"agent": 3}}, "strict", "sql: the recorded end state is cut"),
-        ({"env": "bash", "end_state": {}}, "strict", "bash: the record holds no end state"),
+        ({"env": "bash", "end_state": {}}, "strict", "bash: the record has no end state"),
         ({"env": "go"}, "strict", "go: its rewards are not known here; commands know"),
     ],
 )

@@ -121,7 +121,7 @@ def test_an_environment_that_names_no_list_of_sandboxes_is_at_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Counter, "sandboxes", classmethod(lambda *_: None))
-    message = r"sandboxes\(\) returned None; expected is a list of SandboxSpec"
+    message = r"sandboxes\(\) returned None, expected a list of SandboxSpec"
     with pytest.raises(TaskError, match=message):
         play(Rollout(SPEC, services(Counter())))
 

@@ -216,7 +216,7 @@ def test_the_level_and_the_drop_decide() -> None:
     assert _test(pairs, level=0.01).kind == "too few samples"
     assert _test(pairs, level=0.01, smallest=0.2).kind == "no difference"
     for wrong in ({"level": 1.0}, {"smallest": 0.0}):
-        with pytest.raises(ValueError, match="has to be between 0 and 1"):
+        with pytest.raises(ValueError, match="must be between 0 and 1"):
             _test(pairs, **wrong)
 
 

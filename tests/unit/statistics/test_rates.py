@@ -162,7 +162,7 @@ def test_small_chances_keep_their_digits() -> None:
 @pytest.mark.parametrize("estimate", [pass_at_k, pass_hat_k])
 def test_what_cannot_be_estimated(estimate: object) -> None:
     assert callable(estimate)
-    with pytest.raises(ValueError, match="k is 4, and a task with 3 tries allows 1 to 3"):
+    with pytest.raises(ValueError, match="k is 4, but a task with 3 tries allows 1 to 3"):
         estimate(3, 1, 4)
     with pytest.raises(ValueError, match="k is 0"):
         estimate(3, 1, 0)

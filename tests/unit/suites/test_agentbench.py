@@ -68,7 +68,7 @@ def test_tasks_of_the_operating_system(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tasks", "message"),
     [
-        ("x", "own.json: task 1: not a task of AgentBench: it is of another form"),
+        ("x", "own.json: task 1: not a task of AgentBench: it has another form"),
         ({"description": "x"}, "own.json: task 1: not a task of AgentBench: evaluation is missing"),
         ({**COUNT, "create": {"init": {"file": "../../../x"}}}, "x"),
     ],

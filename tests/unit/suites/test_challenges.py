@@ -125,15 +125,15 @@ def test_what_cannot_be_had_is_skipped_with_the_reason(data: Path) -> None:
             "not a challenge of Cybench: variants",
         ),
         ("cybench", "challenges/paper/eval.yaml", "[", "not YAML"),
-        ("cybench", "challenges/paper/eval.yaml", "[]", "it is of another form"),
+        ("cybench", "challenges/paper/eval.yaml", "[]", "it has another form"),
         (
             "nyu-ctf",
             "test_dataset.json",
             "[]",
-            "not a challenge of NYU CTF Bench: it is of another form",
+            "not a challenge of NYU CTF Bench: it has another form",
         ),
         ("nyu-ctf", "test_dataset.json", "{", "not JSON"),
-        ("nyu-ctf", "test/server/docker-compose.yml", _NO_VALUE, "it is of another form"),
+        ("nyu-ctf", "test/server/docker-compose.yml", _NO_VALUE, "it has another form"),
         ("nyu-ctf", "test/files/challenge.json", "{}", "category is missing"),
         (
             "nyu-ctf",

@@ -121,8 +121,8 @@ def test_databases(load: Write, tmp_path: Path) -> None:
     ("fields", "message"),
     [
         ("script: a.sql", "task 'a': database.name: this field is missing"),
-        ("name: x", "task 'a': database: either script (SQL that makes the database) or file"),
-        ("name: x, script: a.sql, file: b", "task 'a': database: either script"),
+        ("name: x", "task 'a': database: give either script (SQL that makes the database) or file"),
+        ("name: x, script: a.sql, file: b", "task 'a': database: give either script"),
         ("name: x, engine: mysql, file: b", "task 'a': database: a file is for the engine sqlite"),
         ("name: x, engine: oracle, script: a", "task 'a': database.engine: 'oracle' is not one of"),
         ("name: x, script: absent.sql", "task 'a': database: "),

@@ -512,9 +512,9 @@ _BAD: list[tuple[str, int | None, str]] = [
     (
         "env: awk\ntasks: [{id: a, query: q, gold: g}]\n",
         1,
-        "env: 'awk' is not one of bash, sql, python, ctf, swe. One of your own is registered with "
-        "register_environment(), in a conftest.py, which pytest alone reads; commands know those "
-        "of installed packages.",
+        "env: 'awk' is not one of bash, sql, python, ctf, swe. Register your own with "
+        "register_environment() in a conftest.py, which only pytest reads; commands know those of "
+        "installed packages.",
     ),
     (
         "env: bash\ntask: []\n",
@@ -636,7 +636,8 @@ _BAD: list[tuple[str, int | None, str]] = [
     (
         "limits: {memory: 5x}",
         6,
-        "limits.memory: a size is a number of bytes, or one like 512k, 256m, 2g (found '5x')",
+        "limits.memory: a size is needed: a number of bytes, or one like 512k, 256m, 2g (found "
+        "'5x')",
     ),
     ("limits:\n      memory: 0", 7, "limits.memory: input should be greater than 0 (found 0)"),
     (
@@ -666,12 +667,12 @@ _BAD: list[tuple[str, int | None, str]] = [
         "judge: {rubric: Is it plain?, model: m-1, weight: 1}",
         3,
         "judge: weight: say which share of the reward is the judge's, above 0 and below 1; or "
-        "alone: true in its place, if a model's word is to be the whole reward",
+        "alone: true instead, if the model alone is to give the reward",
     ),
     (
         "judge: {rubric: Is it plain?, model: m-1, weight: 0.5, alone: true}",
         3,
-        "judge: weight: a judge that is alone gives the whole reward; leave weight or alone out",
+        "judge: weight: a judge that is alone gives the whole reward; remove weight or alone",
     ),
     (
         "judge: {model: m-1}",
@@ -900,9 +901,9 @@ def test_suite_that_cannot_be_read(tmp_path: Path, content: bytes | None, messag
 _BAD_ROWS: list[tuple[str, bytes | None, str]] = [
     ("rows.json", None, ": there is no such file"),
     ("rows.json", b"[{]", ":1: not JSON: Expecting property name enclosed in double quotes"),
-    ("rows.json", b"5", ": a JSON file of rows is a list of objects, not a number"),
-    ("rows.json", b'{"a": 1}', ": a JSON file of rows is a list of objects, not an object"),
-    ("rows.json", b"[1]", ", row 0: a row is an object with fields, not a number"),
+    ("rows.json", b"5", ": a JSON file of rows must be a list of objects, not a number"),
+    ("rows.json", b'{"a": 1}', ": a JSON file of rows must be a list of objects, not an object"),
+    ("rows.json", b"[1]", ", row 0: a row must be an object with fields, not a number"),
     ("rows.json", b"[]", ": contains no rows"),
     ("rows.json", b'[{"gold": "g"}]', ", row 0: query: this field is missing"),
     ("rows.json", b'[{"query": "q", "gold": null}]', ", row 0: gold: this field is missing"),
@@ -912,12 +913,12 @@ _BAD_ROWS: list[tuple[str, bytes | None, str]] = [
         ", row 0: gold: a string or a list or a mapping is needed, found 5 (int)",
     ),
     ("rows.jsonl", b'{"query": "q", "gold": "g"}\n{\n', ":2: not JSON: Expecting property name"),
-    ("rows.jsonl", b"[]\n", ":1: a row is an object with fields, not a list"),
-    ("rows.csv", b"query,gold\nq\n", ":2: has not as many fields as the header line"),
-    ("rows.csv", b"query,gold\nq,g,h\n", ":2: has not as many fields as the header line"),
+    ("rows.jsonl", b"[]\n", ":1: a row must be an object with fields, not a list"),
+    ("rows.csv", b"query,gold\nq\n", ":2: does not have as many fields as the header line"),
+    ("rows.csv", b"query,gold\nq,g,h\n", ":2: does not have as many fields as the header line"),
     ("rows.csv", b"query,gold\nq,\n", ":2: gold: this field is missing"),
     ("rows.csv", b'query,gold\n"q,g\n', ":2: unexpected end of data"),
-    ("rows.csv", b"query,gold,query\nq,g,r\n", ":1: the column 'query' is there twice"),
+    ("rows.csv", b"query,gold,query\nq,g,r\n", ":1: the column 'query' occurs twice"),
     ("rows.tsv", b"query\tgold\ttags\nq\tg\ta+b\n", ":2: tags.0: string should match pattern"),
     ("rows.csv", b"\xff\xfe", ": not UTF-8 text at byte 0"),
     ("rows.json.gz", b"not gzip", ": cannot be read: Not a gzipped file"),
@@ -931,11 +932,15 @@ _BAD_ROWS: list[tuple[str, bytes | None, str]] = [
         gzip.compress(b"[]", mtime=0)[:10] + b"\xff" * 20,
         ": cannot be read: Error -3",
     ),
-    ("rows.txt", b"", ": rows come from .json, .jsonl, .csv, .tsv (or those with .gz), not '.txt'"),
+    (
+        "rows.txt",
+        b"",
+        ": rows are read from .json, .jsonl, .csv, .tsv (or those with .gz), not '.txt'",
+    ),
     (
         "rows.parquet.gz",
         b"",
-        ": parquet is not read; save the rows as JSON Lines: pandas.read_parquet",
+        ": parquet files are not read; save the rows as JSON Lines: pandas.read_parquet",
     ),
     ("rows.pkl", b"", ": pickle files are refused, because loading one runs whatever code"),
     ("rows.PICKLE", b"", ": pickle files are refused, because loading one runs whatever code"),

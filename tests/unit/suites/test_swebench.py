@@ -597,7 +597,7 @@ def test_data_that_are_not_here(tmp_path: Path) -> None:
     with pytest.raises(SuiteError, match="save them as JSON Lines, as docs/swe-bench"):
         dataset_tasks("swe-bench-lite", data_folder(tmp_path, "--data"), "test")
     (tmp_path / "rows.parquet").touch()
-    with pytest.raises(SuiteError, match="parquet is not read; save the rows as JSON Lines"):
+    with pytest.raises(SuiteError, match="parquet files are not read; save the rows as JSON Lines"):
         file_tasks(tmp_path / "rows.parquet", "swe")
 
 

@@ -75,7 +75,7 @@ def test_what_may_be_left_out(suite: Path, criteria: dict[str, object]) -> None:
         ("[", "tasks.json: not JSON"),
         ("{}", "tasks.json: a list of tasks is needed"),
         ('[{"id": "x"}]', "tasks.json: task 1: not a task of tau2-bench: user_scenario is missing"),
-        ("[7]", "tasks.json: task 1: not a task of tau2-bench: it is of another form"),
+        ("[7]", "tasks.json: task 1: not a task of tau2-bench: it has another form"),
     ],
 )
 def test_what_is_wrong_is_said(suite: Path, content: str, message: str) -> None:
@@ -86,7 +86,7 @@ def test_what_is_wrong_is_said(suite: Path, content: str, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("splits", "message"),
-    [("{}", "split_tasks.json: base is missing"), ("[]", "split_tasks.json: it is of another")],
+    [("{}", "split_tasks.json: base is missing"), ("[]", "split_tasks.json: it has another")],
 )
 def test_splits_that_are_wrong(suite: Path, splits: str, message: str) -> None:
     (suite.parent / "tau2/domains/library/split_tasks.json").write_text(splits)

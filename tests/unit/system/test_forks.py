@@ -34,8 +34,8 @@ def test_a_child_is_refused_and_its_parent_is_not() -> None:
         return f"{process.is_this} {refused.value}"
 
     assert in_a_child(work) == (
-        "False this environment belongs to the process that this one was forked from; make one in "
-        "the process that uses it"
+        "False this environment belongs to the process that this one was forked from; create one "
+        "in the process that uses it"
     )
     process.check()
     assert process.is_this

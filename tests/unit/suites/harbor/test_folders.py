@@ -286,7 +286,7 @@ def test_a_missing_file_is_named(
             "task.toml",
             "[agent]\nnetwork_mode = 'allowlist'\n"
             f"allowed_hosts = {[f'h{number}.org' for number in range(65)]}",
-            "allowed_hosts: no more than 64 hosts, found 65",
+            "allowed_hosts: at most 64 hosts are allowed, found 65",
         ),
     ],
 )
