@@ -126,7 +126,7 @@ def fetch(sandbox: Sandbox, path: str, user: str) -> bytes:
     if status != 0:
         # Do not show the output: it may be half an archive.
         raise AgentError(
-            f"download of {path}: it does not exist, or {user or 'root'} may not read it"
+            f"download of {path}: it is not there, or {user or 'root'} may not read it"
         )
     return output
 

@@ -120,7 +120,7 @@ def test_the_rights_are_the_tasks_users(provider: SandboxProvider, tmp_path: Pat
         assert env.exec("id -un; stat -c %U own").output == "nobody\nnobody\n"
         with pytest.raises(AgentError, match=r"upload to /etc/mine: .*denied"):
             env.upload(tmp_path / "mine", "/etc/mine")
-        with pytest.raises(AgentError, match=r"it does not exist, or nobody may not read it"):
+        with pytest.raises(AgentError, match=r"it is not there, or nobody may not read it"):
             env.download("secret")
         with pytest.raises(AgentError, match=r"is nobody, and may not be another user"):
             env.exec("id", user="root")

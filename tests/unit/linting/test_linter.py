@@ -276,7 +276,7 @@ def test_no_script_outside_is_looked_into(
     [
         (["set", "--disable", "unpined-image"], "there is no such rule. Did you mean"),
         (["nowhere"], "lint nowhere: there is no such suite"),
-        (["empty"], "holds no task"),
+        (["empty"], "contains no task"),
     ],
 )
 def test_mistakes_are_one_line(

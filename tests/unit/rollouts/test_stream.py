@@ -485,7 +485,7 @@ def test_what_are_no_tasks(tasks: Any, message: str) -> None:
     [
         (["one"], "strict", "each task is a Task, not str: 'one'"),
         ([replace(TASK, env="bash")], "paper", "bash episodes of the paper profile depend on"),
-        ([replace(TASK, env="none")], "strict", "the environment 'none' cannot be run here"),
+        ([replace(TASK, env="none")], "strict", "the environment 'none' is not installed"),
         (itertools.repeat(replace(TASK, skip="no")), "strict", "none of the 10000 tasks"),
     ],
 )

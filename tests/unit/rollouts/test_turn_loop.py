@@ -817,7 +817,7 @@ def test_reset_returns_the_query_and_a_view() -> None:
 def test_step_takes_strings(action: Any) -> None:
     environment = Counter()
     environment.reset(task=TASK)
-    with pytest.raises(TypeError, match=f"an action is a str, not {type(action).__name__}"):
+    with pytest.raises(TypeError, match=f"an action must be a str, not {type(action).__name__}"):
         environment.step(action)
 
 
