@@ -25,4 +25,4 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
         assert result.returncode in (0, 1), text
         assert " debian:bookworm-slim" in result.stdout, text
         assert "Traceback" not in result.stderr, text
-    assert result.stdout.endswith("2 images: 2 there\n")
+    assert result.stdout.endswith("2 images: 2 present\n")

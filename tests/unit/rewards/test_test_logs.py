@@ -548,7 +548,7 @@ def test_a_parser_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_parser_that_is_called_as_ours(monkeypatch: pytest.MonkeyPatch, added: str) -> None:
     points = {added: EntryPoint(added, f"{__name__}:words_of", registry.GROUP)}
     monkeypatch.setattr(registry, "added_parsers", lambda: points)
-    message = f"the parser '{added}' is there twice .*: it is built in, and {__name__}:words_of"
+    message = f"the parser '{added}' is defined twice .*: it is built in, and {__name__}:words_of"
     with pytest.raises(ConfigurationError, match=message):
         parse("parse_log_pytest", "")
 
