@@ -36,7 +36,7 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
     except ConfigurationError as error:
         raise AgentLoadError(f"--intercode-agent=replay: {error}") from None
     if not records:
-        raise AgentLoadError(f"--intercode-agent=replay: {path}: holds no recorded episode")
+        raise AgentLoadError(f"--intercode-agent=replay: {path}: contains no recorded episodes")
     # Infrastructure errors and episodes that were run again do not show what the agent would do.
     played = [record for record in records if record.graded and not record.superseded]
     feedback = any(map(had_feedback, played))

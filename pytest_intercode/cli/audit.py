@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         action="extend",
         default=[],
-        help="results of runs, by whose recorded votes judges are audited",
+        help="results of runs whose recorded votes are used to audit judges",
     )
     add_options(parser, Options.gateway_prices, Options.gateway_record, Options.gateway_replay)
     parser.add_argument("--output", metavar="FILE.json", type=Path, help="write all findings")
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
                 f"--task={name}: no task that is audited has this id.{suggestion(name, ids)}"
             )
         if options.markdown is not None and len(suites) > 1:
-            raise ConfigurationError("--markdown: a page is about one suite; name one")
+            raise ConfigurationError("--markdown: a page shows one suite; name only one")
         return _audit(options, suites, selections, checks)
     except ConfigurationError as error:
         note(str(error))

@@ -126,8 +126,8 @@ def audit_judges(
         return []
     if judges is None and not work.records:
         note(
-            f"{suite}: judges were not audited: --results FILE.jsonl goes by recorded votes, and "
-            "--judge N asks them"
+            f"{suite}: judges were not audited: --results FILE.jsonl uses recorded votes, and "
+            "--judge N asks the judges"
         )
         return []
     auditor = JudgeAuditor(checks, work.records, work.labels, judges, options.judge or 1)
@@ -161,7 +161,7 @@ def _labels(suite: str, tasks: Sequence[Task], permissions: Permissions) -> list
     if other_ids:
         names = first_names(map(one_line, other_ids))
         note(
-            f"{path.with_name(FILE_NAME)}: no judge of this audit is meant by the labels of "
+            f"{path.with_name(FILE_NAME)}: no judge of this audit uses the labels of "
             f"{pluralize(len(other_ids), 'task')}: {names}"
         )
     return [label for label in labels if label.task in ids]

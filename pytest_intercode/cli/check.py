@@ -84,7 +84,7 @@ def _advise(datasets: Sequence[str], states: Collection[tuple[str, str]]) -> int
     from pytest_intercode.environments.swe.kit import add_command
 
     if (_UNKNOWN, "image") in states:
-        note("no Docker engine answers, which would know the images")
+        note("no Docker engine answers, so it is not known which images exist")
     if (_MISSING, "image") in states:
         note(
             f"missing images: get them with pytest-intercode images {shlex.join(datasets)} --pull, "

@@ -166,21 +166,23 @@ def _post(job: Job, text: str, first_line: str, number: int | None) -> None:
     number = number or job.pull_request
     try:
         if number is None:
-            raise GitHubError("the job is not one of a pull request; --pull-request names one")
+            raise GitHubError(
+                "the job does not belong to a pull request; name one with --pull-request"
+            )
         if not (job.token and job.repository):
             raise GitHubError("GITHUB_TOKEN or GITHUB_REPOSITORY is not set")
         pull_request = PullRequest(job.api_url, job.repository, number, job.token)
         say(f"comment: {pull_request.keep_comment(text, first_line)}")
     except GitHubError as error:
         if job.summary is None:
-            raise ConfigurationError(f"the comment is not posted: {error}") from None
-        reason = f"The comment is not posted, and stands here: {error}."
+            raise ConfigurationError(f"the comment could not be posted: {error}") from None
+        reason = f"The comment could not be posted, so it is shown here: {error}."
         try:
             with job.summary.open("a", encoding="utf-8") as file:
                 file.write(f"{text}\n{markdown_text(reason)}\n")
         except OSError as summary_error:
             raise ConfigurationError(
-                f"the comment is not posted: {error}; nor can the job's summary be written: "
-                f"{job.summary}: {summary_error.strerror}"
+                f"the comment could not be posted: {error}; the job's summary cannot be written "
+                f"either: {job.summary}: {summary_error.strerror}"
             ) from None
         note(reason)

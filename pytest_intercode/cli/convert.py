@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     for task in tasks:
         target = folder / task.id
         if target.exists():
-            note(f"{target}: it is there already, and is left as it is")
+            note(f"{target}: already exists, and is left unchanged")
             continue
         try:
             source = Path(task.source)

@@ -31,14 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "arguments",
         metavar="-- ARGUMENT",
         nargs="*",
-        help="those that you give pytest, after --, such as -- --intercode-env=bash; without any, "
-        "the configuration is that of a plain pytest here",
+        help="arguments for pytest, after --, such as -- --intercode-env=bash; without them, the "
+        "configuration of a plain pytest here is checked",
     )
     parser.add_argument(
         "--json", action="store_true", help="print JSON, for a bug report; it holds no secrets"
     )
     parser.set_defaults(
-        hint="what you give pytest comes after --: pytest-intercode doctor -- --intercode-env=bash"
+        hint="arguments for pytest come after --: pytest-intercode doctor -- --intercode-env=bash"
     )
 
 

@@ -68,4 +68,4 @@ def _check(results: Path, output: Path, *, folder: bool, force: bool) -> None:
         raise ConfigurationError(f"--output={output}: a file is needed, and this is a folder")
     exists = any(output.iterdir()) if folder else output.is_file()
     if exists and not force:
-        raise ConfigurationError(f"--output={output}: is there already; --force replaces it")
+        raise ConfigurationError(f"--output={output}: already exists; --force replaces it")

@@ -132,14 +132,15 @@ class _Fetch:
                 self._make_databases(dataset.tables)
         except EngineUnavailable as error:
             raise FetchError(
-                f"{name}: its files are there, but the file systems of its tasks are made in a "
-                f"sandbox: {error}"
+                f"{name}: its files are downloaded, but the file systems of its tasks are made in "
+                f"a sandbox: {error}"
             ) from None
         except FetchError as error:
             count = len(files) + len(trees)
             whole = count - len(missing) - len(unmade) + installed_count
             raise FetchError(
-                f"{name}: {error}. {whole} of {count} files are there; the same command continues"
+                f"{name}: {error}. {whole} of {count} files are complete; run the same command "
+                "again to continue"
             ) from None
         count = len(files) + len(trees)
         say(f"{name}: {pluralize(count, 'file')} in {self._folder} ({installed_count:,} new)")
@@ -190,7 +191,7 @@ def _dataset(value: str) -> str:
         raise argparse.ArgumentTypeError(f"{value}: {ELSEWHERE[value]}")
     names = [*DATASETS, "all"]
     raise argparse.ArgumentTypeError(
-        f"{value}: known are {', '.join(names)}.{suggestion(value, names)}"
+        f"{value}: there is no such dataset. Allowed: {', '.join(names)}.{suggestion(value, names)}"
     )
 
 

@@ -45,12 +45,12 @@ def run(options: argparse.Namespace) -> int:
         baseline = Baseline(path, warn, option="--baseline")
     if options.gate is not None and baseline is None:
         raise ConfigurationError(
-            f"--gate={options.gate}: needs --baseline=FILE.jsonl, the comparison that it is about"
+            f"--gate={options.gate}: needs --baseline=FILE.jsonl, the results to compare with"
         )
     light = (record.for_statistics() for record in iterate_records(results, warn))
     tries = counted_tries(light)
     if not tries:
-        raise ConfigurationError(f"{results}: holds no recorded episode")
+        raise ConfigurationError(f"{results}: contains no recorded episodes")
     summary = summarise(tries)
     say(
         f"{results}: {pluralize(summary.tasks, 'task')}, {summary.solved} of "

@@ -123,8 +123,8 @@ def _pairs(options: argparse.Namespace) -> list[tuple[Task, Prediction]]:
     without = next((task for task in tasks.values() if repository_of(task) is None), None)
     if without is not None:
         raise ConfigurationError(
-            f"{option}: {without.source}: task {without.id!r} has no repository, so that no patch "
-            "can be graded"
+            f"{option}: {without.source}: task {without.id!r} has no repository, so no patch can "
+            "be graded"
         )
     if options.predictions == GOLD:
         predictions = gold_predictions(tasks)

@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         (".github/workflows/agents.yml", workflow(findings)),
     ):
         if (root / name).exists() or (root / name).is_symlink():
-            say(f"left alone: {name} is there already")
+            say(f"left alone: {name} already exists")
         else:
             is_complete &= _write(root, name, text, text, options.dry_run)
     addition = add_option(root, agents)
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
             say(f"  in {name}, write the name of a model in place of each {MODEL}")
         command = f"pytest {findings.tests}"
         say(f"  {command} --intercode-record=missing   # asks models, and records their answers")
-        say(f"  {command}   # plays what was recorded, as on every pull request")
+        say(f"  {command}   # replays what was recorded, as on every pull request")
     return 0 if is_complete else 1
 
 
@@ -105,7 +105,7 @@ def _describe(findings: Findings, chosen_agents: Sequence[str]) -> Iterator[str]
 
     yield f"repository: {findings.shipped}"
     agents = ", ".join(f"{name} ({reason})" for name, reason in findings.agents.items())
-    default = f"no program and no key of one is here; {chosen_agents[0]} is taken"
+    default = f"this machine has no agent's program and no key; {chosen_agents[0]} is used"
     yield f"agents: {agents or default}"
     yield f"sandboxes: {describe_backends(SandboxSettings(), needed=True)[0].text}"
 
@@ -113,7 +113,7 @@ def _describe(findings: Findings, chosen_agents: Sequence[str]) -> Iterator[str]
 def _write(root: Path, name: str, text: str, shown: str, dry_run: bool) -> bool:
     """Write a file, or print what would be new in it; return whether that was possible."""
     if not (root / name).resolve().is_relative_to(root.resolve()):
-        note(f"{name}: a link leads out of the repository, where nothing is written")
+        note(f"{name}: a link leads out of the repository, and nothing is written there")
         return False
     if dry_run:
         say(f"would write {name}:")

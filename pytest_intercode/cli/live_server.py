@@ -71,8 +71,8 @@ class LiveServer:
         except (OSError, OverflowError) as error:
             reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
             raise ConfigurationError(
-                f"--port={port}: the page cannot be there: {reason}; without --port, any port "
-                "that is free is taken"
+                f"--port={port}: the page cannot be served there: {reason}; leave --port out to "
+                "use any free port"
             ) from None
         self._origin = f"http://127.0.0.1:{self._server.server_port}"
         self.address = f"{self._origin}/{self._token}/"

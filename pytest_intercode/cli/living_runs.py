@@ -46,8 +46,8 @@ def find_runs(pid: int | None, note: Callable[[str], object] = str) -> Runs:
     matches = {path: status for path, status in runs.items() if status.pid == pid}
     if not matches:
         raise ConfigurationError(
-            f"{pid}: no run of yours on this machine has this number; "
-            + (f"there are {_pids(runs)}" if runs else "there is none at all")
+            f"{pid}: you have no run with this process id on this machine; your runs: "
+            + (_pids(runs) if runs else "none")
         )
     return matches
 
@@ -62,10 +62,10 @@ def stop_run(runs: Runs) -> str:
         ConfigurationError: there is no run, or there are several; or it cannot be ended.
     """
     if not runs:
-        raise ConfigurationError("--stop=run: there is no run of yours on this machine")
+        raise ConfigurationError("--stop=run: you have no runs on this machine")
     if len(runs) > 1:
         raise ConfigurationError(
-            f"--stop=run: there are {_pids(runs)}; give the number of one as PID"
+            f"--stop=run: you have several runs, {_pids(runs)}; give one of these numbers as PID"
         )
     ((path, status),) = runs.items()
     _tell(path, {"request": "stop run"}, f"run {status.pid}")
@@ -102,7 +102,9 @@ def _only_episode(name: str, runs: Runs) -> tuple[Path, EpisodeStatus]:
     if len(matches) == 1:
         return matches[0]
     items = ", ".join(status.item for _, status in matches or episodes) or "none"
-    problem = "names several" if matches else "no episode that runs is called so"
+    problem = (
+        "several running episodes have this name" if matches else "no running episode has this name"
+    )
     silent = sum(run.silent for run in runs.values())
     note = f"; {pluralize(silent, 'process', 'processes')} without an answer" if silent else ""
     raise ConfigurationError(f"--stop={name}: {problem}; there are: {items}{note}")

@@ -57,7 +57,9 @@ def run(options: argparse.Namespace) -> int:
     _check(output, paths, options.force)
     files = [(path, read_records(path, warn)) for path in paths]
     if not any(records for _, records in files):
-        raise ConfigurationError(f"{', '.join(map(str, paths))}: no recorded episode to merge")
+        raise ConfigurationError(
+            f"{', '.join(map(str, paths))}: there are no recorded episodes to merge"
+        )
     problem, short = check_shards(files)
     if problem and not options.partial:
         raise ConfigurationError(
@@ -83,11 +85,10 @@ def _check(output: Path, paths: Sequence[Path], force: bool) -> None:
                 f"{output}: this is one of the files to merge; the first name is that of a new file"
             )
         if any(same_file(path, earlier) for earlier in paths[:number]):
-            raise ConfigurationError(f"{path}: is named twice")
+            raise ConfigurationError(f"{path}: is given twice")
     if output.exists() and not force:
         raise ConfigurationError(
-            f"{output}: is there already; the first name is that of a new file (--force replaces "
-            "it)"
+            f"{output}: already exists; the first name is that of a new file (--force replaces it)"
         )
 
 
@@ -114,7 +115,7 @@ def _print_counts(output: Path, paths: Sequence[Path], merged: Merged) -> None:
     for path, record_count, duplicates in zip(
         paths, merged.record_counts, merged.duplicates, strict=True
     ):
-        hint = f" (and {duplicates} that a later file has, too)" if duplicates else ""
+        hint = f" (and {duplicates} that a later file also has)" if duplicates else ""
         say(f"  {record_count:>{width}} from {path}{hint}")
     if len(cells) > 1:
         say(f"{len(cells)} cells: {', '.join(cells)}")

@@ -37,11 +37,11 @@ def run(options: argparse.Namespace) -> int:
     for name in names:
         if name not in PLACEHOLDERS:
             raise ConfigurationError(
-                f"there is no template {name!r}; known are {', '.join(PLACEHOLDERS)}."
+                f"there is no template {name!r}. Allowed: {', '.join(PLACEHOLDERS)}."
                 + suggestion(name, PLACEHOLDERS)
             )
         if (folder / f"{name}.txt").exists():
-            raise ConfigurationError(f"{folder / name}.txt is there already, and is left as it is")
+            raise ConfigurationError(f"{folder / name}.txt already exists, and is left unchanged")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:

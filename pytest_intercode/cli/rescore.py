@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigurationError(f"--output={output}: this is the run itself; name another file")
     records = read_records(path, warn)
     if not records:
-        raise ConfigurationError(f"{path}: holds no recorded episode")
+        raise ConfigurationError(f"{path}: contains no recorded episodes")
     if options.data is not None and not options.data.expanduser().is_dir():
         raise ConfigurationError(f"--data={options.data}: there is no such folder")
     function = None if options.reward is None else load_function(options.reward, Path.cwd())
@@ -145,4 +145,4 @@ def _print_changes(rescored: Rescored) -> None:
     if not changed and rescored.changes:
         say("no reward changed")
     if rescored.left:
-        say(f"left as they are: {rescored.left}, not graded or run again")
+        say(f"left unchanged: {rescored.left}, not graded or run again")

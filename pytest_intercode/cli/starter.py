@@ -293,7 +293,7 @@ def _add(path: Path, text: str, section: str, agents: Sequence[str]) -> Addition
     line = _line(path.name, agents)
     old_values = _table(path.name, text, section) or {}
     if INI_VALUE in old_values:
-        return Addition(path, "", None, f"it has {INI_VALUE} already")
+        return Addition(path, "", None, f"it already has {INI_VALUE}")
     end = "\r\n" if "\r\n" in text else "\n"
     head = re.search(rf"^\[{re.escape(section)}\][ \t]*(?:[#;].*)?\r?$", text, re.MULTILINE)
     if head is not None:

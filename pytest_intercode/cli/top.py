@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
     elif options.json:
         say_json(list(map(_as_json, runs.values())))
     elif not runs:
-        say("no run of yours on this machine")
+        say("you have no runs on this machine")
     elif options.once or not sys.stdout.isatty():
         _print(runs)
     else:
@@ -98,7 +98,7 @@ def _check(options: argparse.Namespace) -> None:
     """
     for name in ("port", "open"):
         if getattr(options, name) and not options.page:
-            raise ConfigurationError(f"--{name} is for --page, which is not given")
+            raise ConfigurationError(f"--{name} needs --page")
 
 
 def _serve(options: argparse.Namespace) -> None:
@@ -156,7 +156,7 @@ def _watch(runs: Runs, pid: int | None) -> None:
             seen_runs |= runs
             silent = [path for path in seen_runs if path not in runs and path.exists()]
     if not runs:
-        say("the run is over" if pid is not None else "no run is left")
+        say("the run is over" if pid is not None else "all runs are over")
 
 
 @contextlib.contextmanager

@@ -82,7 +82,7 @@ class Source:
             counting.pop(key, None)
             counting[key] = index, _brief(record, key)
         if not counting:
-            raise ConfigurationError(f"{path}: holds no recorded episode")
+            raise ConfigurationError(f"{path}: contains no recorded episodes")
         if warn is not None:
             for line in warned:
                 warn(line)

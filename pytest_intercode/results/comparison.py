@@ -266,7 +266,7 @@ def read_run(path: Path, warn: Callable[[str], None]) -> Run:
     # Actions and observations are compared, but not end states, which may be much larger.
     tries = counted_tries(record.without_end_state() for record in iterate_records(path, warn))
     if not tries:
-        raise ConfigurationError(f"{path}: holds no recorded episode")
+        raise ConfigurationError(f"{path}: contains no recorded episodes")
     return Run(path, tries)
 
 

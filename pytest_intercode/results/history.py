@@ -219,7 +219,7 @@ def _summarise(path: Path, warn: Callable[[str], None] | None) -> list[KeptCell]
     light = (record.without_trajectory() for record in iterate_records(path, warn))
     tries = counted_tries(light)
     if not tries:
-        raise ConfigurationError(f"{path}: holds no recorded episode, so there is no run in it")
+        raise ConfigurationError(f"{path}: contains no recorded episodes, so there is no run in it")
     try:
         with open_unpacked(path) as file:  # so that packing the file does not make another run
             digest = file_digest(file)[:_DIGEST_LENGTH]

@@ -335,7 +335,7 @@ def test_project_tests(
     assert files == {"agents.jsonl", "agents.html", "agents.xml"}
     summary = runner.summary.read_text()
     assert f"### {int(word == 'hello')} of 1 solved" in summary
-    assert "The comment is not posted, and stands here: " in summary
+    assert "The comment could not be posted, so it is shown here: " in summary
 
 
 @pytest.mark.slow

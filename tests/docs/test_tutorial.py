@@ -80,7 +80,7 @@ def test_the_workflow_of_the_gate(
     assert {path.name for path in (runner.artefacts / "agents").iterdir()} == {
         *("page.html", "all.jsonl")
     }
-    assert "The comment is not posted, and stands here: " in runner.summary.read_text()
+    assert "The comment could not be posted, so it is shown here: " in runner.summary.read_text()
 
 
 def test_it_is_the_first_part_of_the_site() -> None:

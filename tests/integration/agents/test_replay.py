@@ -163,7 +163,7 @@ def test_what_a_tool_of_the_agents_own_did_is_not_played(pytester: pytest.Pytest
     ("content", "said"),
     [
         (None, "*missing.jsonl: there is no such results file"),
-        ("", "*missing.jsonl: holds no recorded episode"),
+        ("", "*missing.jsonl: contains no recorded episodes"),
         ("hello\n", "*missing.jsonl:1: not JSON: *"),
         (
             '{"task_id": 1, "turn_history": {"actions": []}}\n{"task_id": 2, "turn_hi',

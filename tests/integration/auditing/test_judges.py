@@ -135,9 +135,8 @@ def test_no_model_is_asked_by_surprise(
 ) -> None:
     status, found, requests = audit(tmp_path, monkeypatch, lambda _: "never")
     assert (status, found, requests) == (0, [], [])
-    assert (
-        "judges were not audited: --results FILE.jsonl goes by recorded votes, and --judge N"
-        in (capsys.readouterr().err)
+    assert "judges were not audited: --results FILE.jsonl uses recorded votes, and --judge N" in (
+        capsys.readouterr().err
     )
 
 
@@ -168,6 +167,4 @@ def test_labels_of_other_tasks_are_named(
 ) -> None:
     (tmp_path / "labels.jsonl").write_text(LABELS.replace('"greets"', '"greet"'))
     audit(tmp_path, monkeypatch, Sober("Welcome!"), "--judge", "1")
-    assert "no judge of this audit is meant by the labels of 1 task: greet" in (
-        capsys.readouterr().err
-    )
+    assert "no judge of this audit uses the labels of 1 task: greet" in (capsys.readouterr().err)

@@ -160,7 +160,7 @@ def test_a_token_that_may_not_write(
     assert "pull-requests: write" in line
     summary = Path("summary.md").read_text()
     assert summary.startswith(f"{MARKER}\n### Too few tasks to tell: 1 broke")
-    assert "The comment is not posted, and stands here: " in summary
+    assert "The comment could not be posted, so it is shown here: " in summary
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,9 @@ def test_nobody_listens(
     monkeypatch.delenv("GITHUB_STEP_SUMMARY")
     assert _post() == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("pytest-intercode: the comment is not posted: the API does not answer")
+    assert line.startswith(
+        "pytest-intercode: the comment could not be posted: the API does not answer"
+    )
 
 
 def test_a_job_without_a_pull_request(
@@ -246,7 +248,7 @@ def test_a_job_without_a_pull_request(
 ) -> None:
     Path("event.json").write_text('{"push": {}}')
     assert _post() == 0
-    assert "stands here: the job is not one of a pull request" in capsys.readouterr().err
+    assert "shown here: the job does not belong to a pull request" in capsys.readouterr().err
     assert "### Too few" in Path("summary.md").read_text()
     assert _post("--pull-request=7") == 0
     assert len(github.comments) == 1

@@ -617,7 +617,7 @@ def test_a_project_that_cannot_be_copied(
 
 
 def test_an_option_of_pytests_comes_after_two_dashes(capsys: pytest.CaptureFixture[str]) -> None:
-    hint = "; what you give pytest comes after --: pytest-intercode doctor -- --intercode-env=bash"
+    hint = "; arguments for pytest come after --: pytest-intercode doctor -- --intercode-env=bash"
     for words, remedy in ((["doctor"], hint), (["gate", "r.jsonl"], "")):
         with pytest.raises(SystemExit) as stopped:
             main([*words, "--intercode-env=sql"])

@@ -69,9 +69,9 @@ def test_it_never_overwrites(repository: Path, capsys: pytest.CaptureFixture[str
     assert main(["init"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[3:6] == [
-        "left alone: tests/agents/test_rules.py is there already",
-        "left alone: .github/workflows/agents.yml is there already",
-        "left alone: pytest.ini: it has intercode_agent already",
+        "left alone: tests/agents/test_rules.py already exists",
+        "left alone: .github/workflows/agents.yml already exists",
+        "left alone: pytest.ini: it already has intercode_agent",
     ]
     assert [(repository / name).read_text() for name in WRITTEN] == ["mine", "mine", options]
 

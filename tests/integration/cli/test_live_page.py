@@ -264,7 +264,7 @@ def test_a_terminal_shows_that_one_run_of_two_is_suspended(
         assert "run 4711: " in frame
         answering_run.close()
     thread.join()
-    assert capsys.readouterr().out.endswith("no run is left\n")
+    assert capsys.readouterr().out.endswith("all runs are over\n")
 
 
 def test_ctrl_c_waits_for_no_silent_run(answering_run: AnsweringRun) -> None:
@@ -349,11 +349,14 @@ def test_the_command_serves_until_ctrl_c(answering_run: AnsweringRun) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--port=1234"], "--port is for --page, which is not given"),
-        (["--open"], "--open is for --page, which is not given"),
-        (["1", "--page"], "1: no run of yours on this machine has this number; there are 4711"),
-        (["--page", "--port=99999999"], "--port=99999999: the page cannot be there: .+"),
-        (["--page", "--port={taken}"], r"--port=\d+: the page cannot be there: Address already .+"),
+        (["--port=1234"], "--port needs --page"),
+        (["--open"], "--open needs --page"),
+        (["1", "--page"], "1: you have no run with this process id .+; your runs: 4711"),
+        (["--page", "--port=99999999"], "--port=99999999: the page cannot be served there: .+"),
+        (
+            ["--page", "--port={taken}"],
+            r"--port=\d+: the page cannot be served there: Address already .+",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

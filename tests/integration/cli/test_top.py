@@ -162,7 +162,7 @@ def test_people_watch_a_run(start: Start, top: Top, temporary: Path) -> None:
     terminals[0].expect("the run is over")
     terminals[0].expect(pexpect.EOF)
     assert "3 passed" in run.finish()
-    assert top() == "no run of yours on this machine\n"
+    assert top() == "you have no runs on this machine\n"
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_an_episode_is_stopped_and_the_run_goes_on(
     run.wait_for_turns(3 if options else 1)
     for name in ("nothing", ""):
         assert re.fullmatch(
-            rf"pytest-intercode: --stop={name}: no episode that runs is called so; there are: .+\n",
+            rf"pytest-intercode: --stop={name}: no running episode has this name; there are: .+\n",
             top("--stop", name, status=1),
         )
     output = top("--stop", "one")
@@ -239,7 +239,7 @@ def test_a_run_is_stopped_as_by_ctrl_c(start: Start, top: Top, options: tuple[st
     assert run.process.returncode == pytest.ExitCode.INTERRUPTED, printed
     assert "KeyboardInterrupt" in printed
     assert top("--stop", "run", status=1) == (
-        "pytest-intercode: --stop=run: there is no run of yours on this machine\n"
+        "pytest-intercode: --stop=run: you have no runs on this machine\n"
     )
 
 
@@ -251,18 +251,19 @@ def test_runs_are_known_by_their_numbers(start: Start, top: Top) -> None:
         runs[-1].wait_for_turns(1)
     assert {status["pid"] for status in top.statuses()} == {run.process.pid for run in runs}
     assert re.fullmatch(
-        r"pytest-intercode: --stop=run: there are \d+, \d+; give the number of one as PID\n",
+        r"pytest-intercode: --stop=run: you have several runs, \d+, \d+; give one of these numbers "
+        r"as PID\n",
         top("--stop", "run", status=1),
     )
     assert re.fullmatch(
-        r"pytest-intercode: --stop=one: names several; there are: (gated.yaml::test_solves\[one\]"
-        r"(, )?){2}\n",
+        r"pytest-intercode: --stop=one: several running episodes have this name; there are: "
+        r"(gated.yaml::test_solves\[one\](, )?){2}\n",
         top("--stop", "one", status=1),
     )
     (status,) = top.statuses(str(runs[1].process.pid))
     assert status["pid"] == runs[1].process.pid
     assert re.fullmatch(
-        r"pytest-intercode: 1: no run of yours on this machine has this number; there are "
+        r"pytest-intercode: 1: you have no run with this process id on this machine; your runs: "
         r"\d+, \d+\n",
         top("1", status=1),
     )

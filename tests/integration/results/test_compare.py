@@ -137,7 +137,7 @@ def test_one_of_several_agents_got_worse(
     ("arguments", "said"),
     [
         (["a.jsonl", "no.jsonl"], "no.jsonl: there is no such results file"),
-        (["a.jsonl", "empty.jsonl"], "empty.jsonl: holds no recorded episode"),
+        (["a.jsonl", "empty.jsonl"], "empty.jsonl: contains no recorded episodes"),
         (["a.jsonl", "bad.jsonl"], "bad.jsonl:1: not a recorded episode: "),
         (
             ["a.jsonl", "words.jsonl"],

@@ -203,7 +203,7 @@ def test_a_run_with_pass_rates(
     ("arguments", "message"),
     [
         (["none.jsonl"], "none.jsonl"),
-        (["empty.jsonl"], "empty.jsonl: holds no recorded episode"),
+        (["empty.jsonl"], "empty.jsonl: contains no recorded episodes"),
         (["r.jsonl", "--baseline=r.jsonl"], "--baseline=r.jsonl: this is the run itself"),
         (["r.jsonl", "--gate=tasks"], "--gate=tasks: needs --baseline=FILE.jsonl"),
         (["r.jsonl", "--baseline=empty.jsonl"], "--baseline=empty.jsonl: holds no graded episode"),

@@ -64,7 +64,7 @@ def test_what_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr()
     assert told.out.splitlines() == [
         "new/out.jsonl: 4 rows, 3 tries of 3 tasks",
-        "  1 from one.jsonl (and 1 that a later file has, too)",
+        "  1 from one.jsonl (and 1 that a later file also has)",
         "  3 from two.jsonl",
         "1 row superseded by a later or graded try",
     ]
@@ -117,10 +117,10 @@ def test_the_output_is_whole_or_not_there(monkeypatch: pytest.MonkeyPatch) -> No
     ("arguments", "said"),
     [
         (["a.jsonl", "a.jsonl", "b.jsonl"], "a.jsonl: this is one of the files to merge; "),
-        (["b.jsonl", "a.jsonl"], "b.jsonl: is there already; "),
-        (["out.jsonl", "a.jsonl", "./a.jsonl"], "a.jsonl: is named twice"),
+        (["b.jsonl", "a.jsonl"], "b.jsonl: already exists; "),
+        (["out.jsonl", "a.jsonl", "./a.jsonl"], "a.jsonl: is given twice"),
         (["out.jsonl", "a.jsonl", "no.jsonl"], "no.jsonl: there is no such results file"),
-        (["out.jsonl", "empty.jsonl"], "empty.jsonl: no recorded episode to merge"),
+        (["out.jsonl", "empty.jsonl"], "empty.jsonl: there are no recorded episodes to merge"),
         (["out.jsonl", "a.jsonl", "b.jsonl"], "b.jsonl: try 1 of bash/t is in a.jsonl, too, "),
         (["a.jsonl/out.jsonl", "b.jsonl"], "a.jsonl/out.jsonl: cannot be written: "),
     ],

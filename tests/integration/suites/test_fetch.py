@@ -169,8 +169,8 @@ def test_without_an_engine(
     assert fetch(server, tmp_path) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(
-        "pytest-intercode: nl2bash: its files are there, but the file systems of its tasks are "
-        "made in a sandbox: no Docker engine answers at tcp://127.0.0.1:1: "
+        "pytest-intercode: nl2bash: its files are downloaded, but the file systems of its tasks "
+        "are made in a sandbox: no Docker engine answers at tcp://127.0.0.1:1: "
     )
     assert len(list(tmp_path.glob("nl2bash/*.json"))) == 4
 

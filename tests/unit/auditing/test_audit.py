@@ -317,7 +317,10 @@ def test_markdown_says_how_it_was_made_and_counts() -> None:
             ["bash", "--task", "count-note"],
             "--task=count-note: no task that is audited has this",
         ),
-        (["bash", "sql", "--markdown", "x.md"], "--markdown: a page is about one suite; name one"),
+        (
+            ["bash", "sql", "--markdown", "x.md"],
+            "--markdown: a page shows one suite; name only one",
+        ),
         (["spider", "--data", "/nonexistent"], "--data=/nonexistent: there is no such folder"),
         (["missing.yaml"], "missing.yaml: cannot be read"),
     ],

@@ -425,7 +425,7 @@ def test_rows_that_were_run_again_are_not_called_infrastructure_errors(
 ) -> None:
     write(folder / "twice.jsonl", row(superseded=True), row())
     assert main(["rescore", "twice.jsonl"]) == 0
-    said = "left as they are: 1, not graded or run again"
+    said = "left unchanged: 1, not graded or run again"
     assert said in capsys.readouterr().out
 
 
@@ -476,7 +476,7 @@ def test_the_suite_is_found_by_the_node_id(folder: Path) -> None:
         (["nope.jsonl"], "nope.jsonl: there is no such results file"),
         (["my_reward.py"], "my_reward.py:1: not JSON: Expecting value"),
         (["."], ".: cannot be read: it is a folder, a file is needed"),
-        (["empty.jsonl"], "empty.jsonl: holds no recorded episode"),
+        (["empty.jsonl"], "empty.jsonl: contains no recorded episodes"),
         (["list.jsonl"], "list.jsonl:1: not a recorded episode: end_state is not an object"),
         (["text.jsonl"], "text.jsonl:1: not a recorded episode: reward is not a number"),
         (["loose.jsonl"], "loose.jsonl, task t-1: its profile is neither strict nor paper"),

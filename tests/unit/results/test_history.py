@@ -246,7 +246,7 @@ def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="folder: has no run: no file of this folder"):
         read_history([folder])
     (folder / "empty.jsonl").write_text("")
-    with pytest.raises(ConfigurationError, match="holds no recorded episode"):
+    with pytest.raises(ConfigurationError, match="contains no recorded episodes"):
         read_history([folder])
     with pytest.raises(ConfigurationError, match="there is no such results file"):
         read_history([tmp_path / "missing.jsonl"])

@@ -167,7 +167,7 @@ def test_gives_up_and_goes_on_later(
     url = f"{server.url}/data/ctf/task_assets/11/run%20me.sh"
     assert line.startswith(f"pytest-intercode: ic-ctf: {url}: ")
     assert why in line
-    assert line.endswith(" 1 of 3 files are there; the same command continues")
+    assert line.endswith(" 1 of 3 files are complete; run the same command again to continue")
     assert fetch(server, folder, "ic-ctf", "mbpp") == 0
     assert tree(folder) == CONTENT
 
@@ -348,7 +348,7 @@ def test_each_dataset_comes_from_its_repository(
     ("arguments", "message"),
     [
         (["fetch"], "the following arguments are required: NAME"),
-        (["fetch", "spidr"], "spidr: known are nl2bash, *. Did you mean 'spider'?"),
+        (["fetch", "spidr"], "spidr: there is no such dataset. Allowed: *. Did you mean 'spider'?"),
         (["fetch", "apps"], "apps: InterCode's repository contains no rows of APPS"),
         (["fetch", "mbpp", "--url", "ftp://x"], "an address with http:// or https:// is needed"),
         (["fetch", "mbpp", "--base-image", "x"], "the form NAME=REPLACEMENT is needed"),

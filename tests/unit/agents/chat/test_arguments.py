@@ -229,7 +229,7 @@ def test_templates_are_copied(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_templates_are_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "task.txt").write_text("mine")
-    with pytest.raises(ConfigurationError, match=r"task\.txt is there already"):
+    with pytest.raises(ConfigurationError, match=r"task\.txt already exists"):
         run(str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["task.txt"]
     with pytest.raises(ConfigurationError, match=r"no template 'taks'.*Did you mean 'task'"):

@@ -54,7 +54,7 @@ def test_terminal_bench_is_read_as_what_it_was(written: Path) -> None:
 def test_what_is_there_already_is_left(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (written / "links" / "task.toml").stat().st_mtime_ns
     assert main(["convert", str(_ROOT / "terminal-bench"), "--to", str(written)]) == 1
-    assert "links: it is there already, and is left as it is" in capsys.readouterr().err
+    assert "links: already exists, and is left unchanged" in capsys.readouterr().err
     assert (written / "links" / "task.toml").stat().st_mtime_ns == before
 
 
