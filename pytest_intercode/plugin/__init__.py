@@ -127,8 +127,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     # A mark on a class or a module may be meant for its other tests, so only own marks count.
     if not fixtures and any(mark.name == "intercode" for mark in metafunc.definition.own_markers):
         raise pytest.Collector.CollectError(
-            f"{metafunc.definition.nodeid}: @pytest.mark.intercode is for a test that takes "
-            "intercode_episode or intercode_task, or intercode_project; this one takes none of them"
+            f"{metafunc.definition.nodeid}: @pytest.mark.intercode needs a test that takes "
+            "intercode_episode, intercode_task or intercode_project; this one takes none of them"
         )
 
 

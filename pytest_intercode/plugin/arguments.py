@@ -87,7 +87,7 @@ def take_arguments(config: pytest.Config, tasks: Selection) -> list[str]:
         config.args[:] = []
         config.args_source = _Source.ARGS  # otherwise pytest's header says that it uses testpaths
         if remaining:
-            return ["testpaths are left out, as no path is given: what the options name is run"]
+            return ["testpaths is ignored, as no path is given: only what the options name is run"]
     if not selections or by_option:
         return []
     values = " and ".join(f"intercode_{name} = {_join_values(config, name)}" for name in selections)
@@ -96,8 +96,8 @@ def take_arguments(config: pytest.Config, tasks: Selection) -> list[str]:
     options = " ".join(
         f"--intercode-{name}={_join_values(config, name, ',')}" for name in selections
     )
-    reason = "paths are given" if from_arguments else "testpaths are set"
-    return [f"{values} (ini) is left out, as {reason}: {options} runs it"]
+    reason = "paths are given" if from_arguments else "testpaths is set"
+    return [f"{values} (ini) is ignored, as {reason}: {options} runs it"]
 
 
 def names_tasks(config: pytest.Config) -> bool:

@@ -41,14 +41,14 @@ def check_cluster(run: Run) -> None:
     source = f"--intercode-cluster={settings.cluster}"
     if getattr(run.config.option, "dist", "no") != "no":
         raise ConfigurationError(
-            f"{source}: the nodes of the cluster take the place of xdist's workers; leave out -n"
+            f"{source}: the nodes of the cluster replace xdist's workers; leave out -n"
         )
     if settings.audit:
         raise ConfigurationError(f"{source}: an audit runs on one machine; leave the option out")
     if settings.gateway.record or settings.gateway.replay:
         raise ConfigurationError(
-            f"{source}: each node has a gateway of its own, which neither records nor replays; "
-            "leave out --intercode-gateway-record and --intercode-gateway-replay"
+            f"{source}: each node has its own gateway, which neither records nor replays; leave "
+            "out --intercode-gateway-record and --intercode-gateway-replay"
         )
     if settings.gateway.logins:
         raise ConfigurationError(
@@ -91,7 +91,7 @@ class ClusterExecution(ConcurrentExecution):
             files,
             run.workers.budget,
             run.progress.lines.append,  # shown when the main thread next shows lines
-            advice="; --intercode-resume goes on from here",
+            advice="; --intercode-resume continues from here",
             timeout=run.settings.cluster_wait,
         )
         return ClusterExecutor(
@@ -116,7 +116,10 @@ class ClusterExecution(ConcurrentExecution):
         if not count:
             return []
         need = "needs" if count == 1 else "need"
-        return [f"intercode: {pluralize(count, 'item')} {need} this process, and run in it in turn"]
+        return [
+            f"intercode: {pluralize(count, 'item')} {need} this process, and run in it one after "
+            "the other"
+        ]
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

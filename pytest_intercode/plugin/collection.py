@@ -256,7 +256,7 @@ def _explain_missing_kit(run: Run, task: Task) -> str | None:
     if lacking is None:
         return None
     return (
-        "its tests install packages from the network, and the verifier kit does not hold them; "
+        "its tests install packages from the network, but the verifier kit does not have them; "
         f"add them with: {add_command(run.settings.datasets, lacking)}"
     )
 

@@ -150,8 +150,8 @@ class Composition:
             )
         labels = ", ".join(choice.label for choice in agents)
         raise AgentLoadError(
-            f"--intercode-agent names several agents ({labels}), and this item is of none of them: "
-            "have the test take intercode_agent or intercode_episode as an argument"
+            f"--intercode-agent names several agents ({labels}), and this item belongs to none of "
+            "them: let the test take intercode_agent or intercode_episode as an argument"
         )
 
     def _load(self, agent: AgentChoice) -> AgentFactory:

@@ -31,8 +31,10 @@ _WORKER_SOCKET = "worker-{}.sock"
 _WORKER_TIMEOUT = 1.0  # seconds for the answers of all workers
 _MAX_MASKED = 32 * 1024  # characters of an action that are searched for keys; more are not shown
 _MAX_SHOWN = 300  # characters of an action that are shown
-_NOT_RUNNING = "it does not run any more"
-_SILENT = "a process of the run, which may play it, does not answer; try again, or stop the run"
+_NOT_RUNNING = "it is no longer running"
+_SILENT = (
+    "a process of the run, which may be running it, does not answer; try again, or stop the run"
+)
 _STOP_REASON = "by the user"
 
 
@@ -114,8 +116,8 @@ class Control:
         if interrupt_main_thread():
             return ""
         return (
-            "it ignores interrupts, as what a script starts in the background does; end its "
-            "process instead"
+            "it ignores interrupts, like every process that a script starts in the background; "
+            "end its process instead"
         )
 
     def _status(self) -> RunStatus:

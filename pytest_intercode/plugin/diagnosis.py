@@ -184,7 +184,7 @@ def _describe_options(config: pytest.Config) -> str:
     arguments = [
         f"--intercode-{option.name}" for option in OPTIONS if on_command_line(config, option.key)
     ]
-    text = f"{file}: {', '.join(names) or 'no option of ours'}"
+    text = f"{file}: {', '.join(names) or 'none of our options'}"
     return f"{text}; arguments: {', '.join(arguments)}" if arguments else text
 
 
@@ -211,7 +211,7 @@ def _describe_sandboxes(
 
 def _describe_agents(settings: Settings) -> Iterator[Fact]:
     if not settings.agents:
-        text = "none is named: give --intercode-agent, or set intercode_agent in the ini file"
+        text = "none is given: give --intercode-agent, or set intercode_agent in the ini file"
         yield Fact("agent", text, "note")
     for agent in settings.agents:
         folder, shared = settings.agent_folder, settings.agent_arguments

@@ -133,7 +133,7 @@ def play_yourself(run: Run, task: Task) -> EpisodeRecord:
         rollout.prepare(environment)
         return rollout.run(agent, environment)
     except QuitRun:
-        raise QuitRun("you left it; nothing was graded") from None
+        raise QuitRun("you quit; nothing was graded") from None
     finally:
         rollout.close()
 

@@ -136,8 +136,8 @@ class PendingEpisode:
         if record.outcome == "agent-error":
             self._fail(
                 record,
-                " (a test that is to go on nevertheless takes intercode_episode.run(), whose "
-                "record has reward and turns)",
+                " (to continue nevertheless, use intercode_episode.run(), whose record has reward "
+                "and turns)",
             )
         return record
 
@@ -166,7 +166,7 @@ def _warn(left_behind: tuple[str, ...]) -> None:
 
         from pytest_intercode.errors import LeftBehindWarning
 
-        warning = LeftBehindWarning(f"the agent left behind {'; '.join(left_behind)}")
+        warning = LeftBehindWarning(f"the agent left things behind: {'; '.join(left_behind)}")
         warnings.warn(warning, stacklevel=3)
 
 

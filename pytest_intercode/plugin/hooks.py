@@ -48,13 +48,13 @@ class Hooks:
             if value is not tasks:
                 raise self._error(
                     "modify_tasks",
-                    f"returned {value!r:.40}, which is not used: edit the list of tasks in place, "
+                    f"returned {value!r:.40}, which is ignored: edit the list of tasks in place, "
                     "as in tasks[:] = ...",
                 )
         for task in tasks:
             if not isinstance(task, Task):
                 raise self._error(
-                    "modify_tasks", f"left {task!r:.80} among the tasks, which is not a Task"
+                    "modify_tasks", f"left {task!r:.80} in the list of tasks, which is not a Task"
                 )
 
     def make_agent(self, task: Task) -> Agent | None:
@@ -71,7 +71,7 @@ class Hooks:
         if not isinstance(environment, Environment):
             raise self._error(
                 "make_environment",
-                f"returned {environment!r:.80}, which is not an Environment, and not None",
+                f"returned {environment!r:.80}, which is neither an Environment nor None",
             )
         return environment
 

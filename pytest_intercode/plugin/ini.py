@@ -69,7 +69,7 @@ def ini_values(config: pytest.Config, name: str) -> list[str]:
     fitting_types = (str,) if ini_type == "bool" else (str, int, float)
     for element in values:
         if isinstance(element, bool) or not isinstance(element, fitting_types):
-            place = "not" if element is value else "and the list has"
+            place = "not" if element is value else "but the list contains"
             message = f"{_NEEDED[ini_type]} is needed, {place} {_name_type(element)}"
             raise _error(config, name, message)
     return [text for text in map(_to_text, values) if text]

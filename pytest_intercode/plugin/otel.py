@@ -113,7 +113,7 @@ class SpanSender:
             return ""
         reason = (self._exporter.problem or self._log.text)[:_MAX_PROBLEM]
         if thread.is_alive():
-            reason = f"not taken within {_CLOSE_TIMEOUT:g} s of the run's end; {reason}"
+            reason = f"not accepted within {_CLOSE_TIMEOUT:g} s of the run's end; {reason}"
         spans = f"{lost_count} of {pluralize(self._span_count, 'span')}"
         text = f"{_OPTION}={self._target}: {spans} could not be sent: {reason}"
         return one_line(text.removesuffix(": ").removesuffix("; "))
@@ -149,8 +149,8 @@ def _make_exporter(target: Path | str) -> SpanExporter:
         is_good = False
     if not is_good or parts.scheme not in ("http", "https"):
         raise ConfigurationError(
-            f"{_OPTION}: expected an address such as http://localhost:4318, without a name or a "
-            "password (OTEL_EXPORTER_OTLP_HEADERS has keys), a file, or env"
+            f"{_OPTION}: expected an address such as http://localhost:4318, without a user name "
+            "or password (keys belong in OTEL_EXPORTER_OTLP_HEADERS), a file, or env"
         )
     return OTLPSpanExporter(target if parts.path.strip("/") else f"{target.rstrip('/')}{_PATH}")
 

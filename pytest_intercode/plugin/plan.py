@@ -236,14 +236,15 @@ class Plan:
             if self._guessed:
                 tries = pluralize(self._guessed, "try", "tries")
                 line += (
-                    f"; of {tries} at tasks that are not in it, the mean of their agent's others"
+                    f"; for {tries} at tasks that are not in it, the mean of their agent's other "
+                    "tries"
                 )
             yield line
         if self._uses_shipped_prices:
-            yield f"cost: by the list prices of {PRICES_DATE}, shipped, in US dollars"
+            yield f"cost: at the shipped list prices of {PRICES_DATE}, in US dollars"
         if total.limited:
             tries = pluralize(total.limited, "try", "tries")
-            yield f"of {tries} only the limits of an episode are known: at most so much"
+            yield f"for {tries}, only the limits of an episode are known, so these are upper bounds"
         if total.unknown_tokens or total.unknown_cost:
             tries = pluralize(max(total.unknown_tokens, total.unknown_cost), "try", "tries")
             yield (
@@ -252,9 +253,12 @@ class Plan:
             )
         if unknown_parts:
             names = ", ".join(f"the {row.part} {row.model}" for row in unknown_parts)
-            yield f"nothing is known of {names}: no earlier results have it on these tasks"
+            yield f"nothing is known about {names}: no earlier results have it on these tasks"
         if self._settings.stop_early and any(map(has_pass_rate, self._items)):
-            yield "tries with a pass rate: at most so many; those that change nothing are left out"
+            yield (
+                "tries with a pass rate: these are upper bounds, as those that change nothing are "
+                "skipped"
+            )
 
 
 def _key_of(item: pytest.Item) -> TaskKey | None:

@@ -169,7 +169,8 @@ def mark_arguments(node: pytest.Item | pytest.Collector) -> dict[str, Any]:
     for mark in node.iter_markers("intercode"):
         if mark.args:
             raise ConfigurationError(
-                f"{node.nodeid}: @pytest.mark.intercode({mark.args[0]!r:.60}): arguments have names"
+                f"{node.nodeid}: @pytest.mark.intercode({mark.args[0]!r:.60}): use keyword "
+                "arguments"
             )
         check_forms(f"{node.nodeid}: @pytest.mark.intercode", mark.kwargs)
         for name, value in mark.kwargs.items():
@@ -198,7 +199,7 @@ def check_forms(place: str, options: Mapping[str, Any]) -> None:
         commands = value if isinstance(value, (list, tuple)) else ()
         fits = isinstance(value, types) and all(isinstance(command, str) for command in commands)
         if not (fits or value is None):
-            raise ConfigurationError(f"{place}({name}={value!r:.60}): it is {form}")
+            raise ConfigurationError(f"{place}({name}={value!r:.60}): it has to be {form}")
 
 
 def cell_of(item: pytest.Item) -> ProjectCell | None:

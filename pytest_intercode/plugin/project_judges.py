@@ -116,19 +116,20 @@ def _check(judge: Judge, at_least: Any) -> None:
     """
     if not isinstance(judge.rubric, str) or not judge.rubric.strip():
         raise ConfigurationError(
-            f"run.judge({judge.rubric!r:.60}): a rubric is a text that says what is graded, and how"
+            f"run.judge({judge.rubric!r:.60}): a rubric has to be a text that says what is "
+            "graded, and how"
         )
     if not judge.model:
         raise ConfigurationError(
-            "run.judge(): which model judges? Name it: run.judge(..., model=NAME), or "
-            "judge_model=NAME for all of a run or of @pytest.mark.intercode"
+            "run.judge(): no model is given: give run.judge(..., model=NAME), or judge_model=NAME "
+            "to a run or to @pytest.mark.intercode"
         )
     is_count = isinstance(judge.votes, int) and not isinstance(judge.votes, bool)
     is_score = isinstance(at_least, (int, float)) and 0 < at_least <= 1
     problems = {
         "model": find_model_problem(str(judge.model)),
         "votes": find_votes_problem(judge.votes) if is_count else "it is not a number",
-        "at_least": "" if is_score else "a score is above 0 and at most 1",
+        "at_least": "" if is_score else "a score above 0 and at most 1 is needed",
     }
     for name, problem in problems.items():
         if problem:

@@ -102,10 +102,10 @@ class RunRecording:
         if agent is not None:
             _close(agent)
             raise ConfigurationError(
-                "the hook pytest_intercode_make_agent makes the agent of this test, and recordings "
-                "name that of --intercode-agent: let the hook return None for tests that are "
-                f"recorded (task.env is {spec.task.env!r}), or leave --intercode-record out and "
-                f"move {self._recording.path} away"
+                "the hook pytest_intercode_make_agent makes the agent of this test, but "
+                "recordings name the one of --intercode-agent: let the hook return None for tests "
+                f"that are recorded (task.env is {spec.task.env!r}), or leave out "
+                f"--intercode-record and move {self._recording.path} away"
             )
         self._observations = replay == "observations" or not factory.uses_gateway
 

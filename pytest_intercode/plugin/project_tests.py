@@ -235,7 +235,8 @@ class Project:
     ) -> Task:
         if not isinstance(prompt, str) or not prompt.strip():
             raise ConfigurationError(
-                f"intercode_project.run(): a prompt is a text, found {prompt!r:.60}"
+                "intercode_project.run(): a prompt has to be a text that is not empty, found "
+                f"{prompt!r:.60}"
             )
         _check_limits(options)
         self._count += 1

@@ -194,8 +194,8 @@ class Reporter:
         return one_line(
             f"--intercode-results={file.path}: cannot be written: {file.problem}; "
             f"{pluralize(safe, 'row')} {'is' if safe == 1 else 'are'} safe in it, "
-            f"{pluralize(file.unwritten, 'episode')} {verb} not; fix it, and run what is missing "
-            "with --intercode-resume"
+            f"{pluralize(file.unwritten, 'episode')} {verb} not; fix this, and run the missing "
+            "ones with --intercode-resume"
         )
 
     # -- the end
@@ -206,7 +206,7 @@ class Reporter:
         try:
             return (yield)
         except OSError as error:
-            self._unwritable = f"a report of this run cannot be written: {error}"
+            self._unwritable = f"a report of this run could not be written: {error}"
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -259,7 +259,7 @@ class Reporter:
         self._print_notes(terminalreporter, self._file.notes[self._shown_notes :])
         if self._file.untouched and not self._file.problem:
             terminalreporter.write_line(
-                one_line(f"{self._file.path}: left as it was, as no episode has ended"), yellow=True
+                one_line(f"{self._file.path}: left unchanged, as no episode has ended"), yellow=True
             )
         if self._file.problem:
             terminalreporter.write_line(self._problem(), red=True)
@@ -274,7 +274,7 @@ class Reporter:
         if self._unreported:
             location = f", with results in {self._file.path}" if self._file is not None else ""
             sentences.append(
-                f"{pluralize(self._unreported, 'episode')} had ended and not been reported"
+                f"{pluralize(self._unreported, 'episode')} had ended without being reported"
                 f"{location}"
             )
         if self._ended:
@@ -344,7 +344,7 @@ class Reporter:
         if not self._settings.resume:
             words.append("--intercode-resume")
         command = self._masks.text(shlex.join(["pytest", *words]))
-        reporter.write_line(one_line(f"intercode: to go on where it was: {command}"))
+        reporter.write_line(one_line(f"intercode: to continue this run: {command}"))
 
     def pytest_unconfigure(self) -> None:
         """Close the files, and the sender of spans if there was no summary."""

@@ -174,7 +174,7 @@ class Resumed:
             return "it has no recording"
         expected_errors = [mark.kwargs.get("raises") for mark in item.iter_markers("xfail")]
         if any(expected_errors) and not records[-1].succeeded:
-            return "its xfail mark asks for an error, which is not recorded"
+            return "its xfail mark expects an error, and errors are not recorded"
         return ""
 
     @pytest.hookimpl(trylast=True)

@@ -273,7 +273,7 @@ class Selection:
             tasks = self.suite(env, f"{mark}(env={env!r})")
         else:
             raise ConfigurationError(
-                f"{location}: takes an intercode fixture, so it needs to know the tasks: "
+                f"{location}: uses an intercode fixture, so it has to name its tasks: "
                 "@pytest.mark.intercode(env=...), (dataset=...) or (suite='FILE.yaml')"
             )
         if {"repeat", "pass_rate"} & arguments.keys():
@@ -296,7 +296,7 @@ class Selection:
         if not matches:
             mark_text = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
             raise ConfigurationError(
-                f"{location}: no task fits @pytest.mark.intercode({mark_text})"
+                f"{location}: no task matches @pytest.mark.intercode({mark_text})"
             )
         return matches
 

@@ -237,8 +237,8 @@ class Settings(Options):
         tries = self.tries_at(arguments.get("repeat", own_tries))
         if "pass_rate" in arguments and tries == 1 and not (self.repeat_forced or self.audit):
             raise ConfigurationError(
-                f"{mark}(pass_rate={arguments['pass_rate']}): it is a share of several tries; give "
-                "their number, too, such as repeat=5"
+                f"{mark}(pass_rate={arguments['pass_rate']}): a pass rate needs several tries; "
+                "give their number, too, such as repeat=5"
             )
         return tries, self.pass_rate_of(arguments.get("pass_rate", own_rate))
 

@@ -117,9 +117,11 @@ class Startup:
                 "models through a gateway" if replayed is None else f"models of {replayed}"
             )
         if settings.gateway.logins:
-            words.append(f"your login of {' and '.join(settings.gateway.logins)}, without a price")
+            words.append(
+                f"your login of {' and '.join(settings.gateway.logins)} (tokens have no price)"
+            )
         if SHIPPED in settings.gateway_prices.values():
-            words.append(f"list prices of {PRICES_DATE}, shipped")
+            words.append(f"shipped list prices of {PRICES_DATE}")
         if settings.cluster:
             limit = settings.requested_concurrency
             concurrency = f", concurrency {limit}" if limit else ""
@@ -192,9 +194,9 @@ class Startup:
             )
         if any(map(has_model, tasks)) and self._run.settings.run_limits.cost and not gateway.prices:
             raise ConfigurationError(
-                "--intercode-run-max-cost: the model that plays the user has no price, so money "
-                "cannot be limited: give --intercode-gateway-price MODEL=INPUT/OUTPUT (per million "
-                "tokens), or limit tokens"
+                "--intercode-run-max-cost: the model that plays the user has no price, so cost "
+                "cannot be limited: give --intercode-gateway-price MODEL=INPUT/OUTPUT (per "
+                "million tokens), or limit tokens"
             )
         for task in tasks if factory.continues else ():
             self._run.composition.users.check(task)
@@ -276,8 +278,8 @@ def _check(run: Run) -> None:
         files = (settings.results, settings.predictions, settings.baseline)
         if settings.otel.resolve() in [path.resolve() for path in files if path is not None]:
             raise ConfigurationError(
-                f"--intercode-otel={settings.otel}: another option names this file, too, and it "
-                "would be replaced; name another file"
+                f"--intercode-otel={settings.otel}: another option also names this file, and it "
+                "would be overwritten; name another file"
             )
     for agent in settings.agents:
         _check_agent(run.composition.factory(agent), settings, run.config)
@@ -320,7 +322,7 @@ def _protect(settings: Settings, path: Path, label: str) -> None:
     results = settings.results
     if results is not None and same_file(results, path):
         raise ConfigurationError(
-            f"--intercode-results={results}: this is {label}, and it would be replaced; name "
+            f"--intercode-results={results}: this is {label}, and it would be overwritten; name "
             "another file"
         )
 
@@ -333,14 +335,14 @@ def _check_agent(factory: AgentFactory, settings: Settings, config: pytest.Confi
     if factory.terminal:
         if len(settings.agents) > 1:
             raise ConfigurationError(
-                f"--intercode-agent={factory.name}: it talks to your terminal, one episode at a "
-                "time; name no other agent with it"
+                f"--intercode-agent={factory.name}: it uses your terminal, one episode at a time; "
+                "name no other agent"
             )
         check_terminal(config, factory.name)
         if settings.concurrency > 1:
             raise ConfigurationError(
                 f"--intercode-concurrency={settings.concurrency}: the agent {factory.name} "
-                "talks to your terminal, one episode at a time; leave the option out"
+                "uses your terminal, one episode at a time; leave the option out"
             )
     if factory.priced is False and (settings.budget.cost or settings.run_limits.cost):
         option = "max-cost" if settings.budget.cost else "run-max-cost"
@@ -348,7 +350,7 @@ def _check_agent(factory: AgentFactory, settings: Settings, config: pytest.Confi
         if settings.gateway.programs or factory.scratch:  # an installed agent always uses it
             remedy = "--intercode-gateway-price MODEL=INPUT/OUTPUT (per million tokens)"
         raise ConfigurationError(
-            f"--intercode-{option}: the agent {factory.name} knows no prices, so money cannot "
+            f"--intercode-{option}: the agent {factory.name} does not know prices, so cost cannot "
             f"be limited: give {remedy}, or limit tokens"
         )
 
@@ -369,8 +371,8 @@ def _check_environments(factory: AgentFactory, items: Sequence[pytest.Item]) -> 
         playable = [kind.name for kind in builtin_kinds() if kind.has_shell]
         raise pytest.UsageError(
             f"--intercode-agent={factory.name}: it needs a shell, which {names} does not have "
-            f"({count} of {len(tasks)} tasks); select {', '.join(playable)}, as by "
-            f"--intercode-env={playable[0]}, or serve the sandbox to the agent over MCP: "
+            f"({count} of {len(tasks)} tasks); select {', '.join(playable)}, for example with "
+            f"--intercode-env={playable[0]}, or give the agent the sandbox over MCP: "
             "--intercode-agent=mcp:CMDLINE"
         )
 

@@ -33,15 +33,15 @@ def check_terminal(config: pytest.Config, name: str) -> None:
     """
     if is_worker(config) or is_distributed(config):
         raise AgentLoadError(
-            f"--intercode-agent={name}: it talks to your terminal, which the processes of "
-            "pytest-xdist have not; run without -n (or with -n 0)"
+            f"--intercode-agent={name}: it uses your terminal, which workers of pytest-xdist do "
+            "not have; run without -n (or with -n 0)"
         )
     with _suspend_capture(config):
         for stream, stream_name in ((sys.__stdin__, "input"), (sys.__stdout__, "output")):
             if not _is_terminal(stream):
                 raise AgentLoadError(
-                    f"--intercode-agent={name}: it talks to your terminal, and the standard "
-                    f"{stream_name} is not one; run pytest in a terminal, neither piped nor in CI"
+                    f"--intercode-agent={name}: it uses your terminal, but standard {stream_name} "
+                    "is not a terminal; run pytest in a terminal, not in a pipe or in CI"
                 )
 
 
@@ -132,7 +132,7 @@ def _single_interrupt_stops_action(action_timeout: float) -> Iterator[None]:
         if last - previous < _DOUBLE_INTERRUPT_TIMEOUT or _at_prompt():
             signal.default_int_handler(number, frame)
         _write_line(
-            f"\n[an action ends by itself, after {action_timeout:g} s; Ctrl-C twice ends the run]"
+            f"\n[an action ends by itself after {action_timeout:g} s; Ctrl-C twice ends the run]"
         )
 
     replaced = signal.signal(signal.SIGINT, handle)

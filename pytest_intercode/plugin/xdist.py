@@ -45,8 +45,8 @@ def _find_shared(path: str | None) -> Path | None:
         return None
     if not os.access(path, os.R_OK | os.W_OK):
         raise pytest.UsageError(
-            "workers of pytest-xdist have to run on the machine of their controller, as its user: "
-            f"{path} cannot be written to"
+            "workers of pytest-xdist have to run on their controller's machine, as its user: "
+            f"{path} is not writable"
         )
     return Path(path)
 
@@ -123,7 +123,7 @@ class Workers:
         """End the run after this item if its budget is used up; return the reason."""
         exhausted = self.budget.charge()
         if exhausted:
-            session.shouldstop = f"{exhausted}: no further episode is begun"
+            session.shouldstop = f"{exhausted}: no further episode is started"
         return exhausted
 
     def pytest_unconfigure(self) -> None:

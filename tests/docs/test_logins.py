@@ -33,7 +33,7 @@ def test_the_command_of_the_page(tmp_path: Path, bubblewrap: object) -> None:
             ANTHROPIC_BASE_URL=server.url,
         )
     assert result.returncode == 1, result.stdout + result.stderr  # what it does solves nothing
-    assert "your login of claude, without a price" in result.stdout
+    assert "your login of claude (tokens have no price)" in result.stdout
     [row] = results(tmp_path / "r.jsonl")
     assert row["outcome"] == "failed"
     assert row["usage"]["input_tokens"] == 100 * len(server.requests)

@@ -327,7 +327,7 @@ def test_one_interrupt_passes_while_an_action_runs(start: Start) -> None:
     run.type("slow")
     wait_for(Path("began"))
     run.send(CLEAR)
-    run.expect("ends by itself, after 10 s; Ctrl-C twice ends the run")
+    run.expect("ends by itself after 10 s; Ctrl-C twice ends the run")
     Path("go").touch()
     run.expect("ended")
     run.prompt(9)
@@ -343,14 +343,14 @@ def test_without_a_terminal(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("suite.yaml", "--intercode-agent=human")
     assert_usage_error(
         result,
-        "--intercode-agent=human: it talks to your terminal, and the standard input is not one; *",
+        "--intercode-agent=human: it uses your terminal, but standard input is not a terminal; *",
     )
 
 
 @pytest.mark.usefixtures("pretend")
 def test_with_its_output_in_a_pipe(start: Start) -> None:
     run = start("suite.yaml", pipe="cat")
-    run.expect("it talks to your terminal, and the standard output is not one; run pytest in a")
+    run.expect("it uses your terminal, but standard output is not a terminal; run pytest in a")
     run.finish()
 
 
@@ -359,8 +359,8 @@ def test_under_xdist(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("suite.yaml", "--intercode-agent=human", "-n2")
     assert_usage_error(
         result,
-        "--intercode-agent=human: it talks to your terminal, which the processes of pytest-xdist "
-        "have not; run without -n (or with -n 0)",
+        "--intercode-agent=human: it uses your terminal, which workers of pytest-xdist do not "
+        "have; run without -n (or with -n 0)",
     )
 
 
@@ -384,7 +384,7 @@ def test_playing_the_task_of_a_failing_test(start: Start) -> None:
     run.type("intercode_episode.play()")  # once more, from the beginning
     run.prompt(10)
     run.type(":quit")
-    run.expect("QuitRun: you left it; nothing was graded")
+    run.expect("QuitRun: you quit; nothing was graded")
     run.expect(r"\(Pdb\) ")
     run.type("continue")
     assert run.finish() == 1

@@ -179,7 +179,7 @@ def test_a_program_that_speaks_mcp(
     [
         (
             ["--intercode-gateway", "--intercode-max-cost=1"],
-            "knows no prices, so money cannot be limited: give --intercode-gateway-price",
+            "does not know prices, so cost cannot be limited: give --intercode-gateway-price",
         ),
         (
             ["--intercode-gateway-price=m=3"],

@@ -395,7 +395,7 @@ def test_a_hook_that_raises(
         (
             "modify_tasks(tasks):\n    tasks.append(5)",
             1,
-            "modify_tasks at */conftest.py:1 left 5 among*",
+            "modify_tasks at */conftest.py:1 left 5 in the list*",
         ),
         (
             "modify_tasks(tasks):\n    return tasks[:1]",
@@ -405,7 +405,7 @@ def test_a_hook_that_raises(
         (
             "make_environment(task):\n    return str",
             3,
-            "make_environment at */conftest.py:1 returned <class 'str'>, which is not an Env*",
+            "make_environment at */conftest.py:1 returned <class 'str'>, which is neither an Env*",
         ),
         (
             "make_agent(task):\n    return 3",
@@ -745,12 +745,12 @@ def test_a_part_of_a_dataset_that_is_not_there(pytester: pytest.Pytester) -> Non
 @pytest.mark.parametrize(
     ("mark", "message"),
     [
-        ("hardness='easy'", "*takes an intercode fixture, so it needs to know the tasks: *"),
+        ("hardness='easy'", "*uses an intercode fixture, so it has to name its tasks: *"),
         ("envv='bash'", "*has no argument 'envv'. Did you mean 'env'? Allowed: *"),
         ("suite='suite.yaml', ids=['print']", "*there is no task 'print'. Did you mean 'prints'?"),
         (
             "suite='suite.yaml', tags=['none']",
-            "*no task fits *(suite='suite.yaml', tags=[[]'none'[]])",
+            "*no task matches *(suite='suite.yaml', tags=[[]'none'[]])",
         ),
         (
             "env='bsh'",
@@ -791,7 +791,7 @@ def test_a_mark_of_a_test_that_takes_no_task(pytester: pytest.Pytester) -> None:
     )
     assert_collection_error(
         pytester.runpytest(),
-        "*::test_mine: @pytest.mark.intercode is for a test that takes intercode_episode or *",
+        "*::test_mine: @pytest.mark.intercode needs a test that takes intercode_episode, *",
     )
 
 

@@ -163,7 +163,7 @@ def test_a_run_over_its_budget(spend: Any, option: str, said: str, outcomes: lis
     result, rows = spend(f"--intercode-{option}")
     assert [row["outcome"] for row in rows.values()] == outcomes
     assert result.ret == pytest.ExitCode.INTERRUPTED
-    result.stdout.fnmatch_lines([f"*! Interrupted: {said}: no further episode is begun !*"])
+    result.stdout.fnmatch_lines([f"*! Interrupted: {said}: no further episode is started !*"])
 
 
 def test_the_time_of_a_run(spend: Any, pytester: pytest.Pytester) -> None:

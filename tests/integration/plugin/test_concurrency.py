@@ -234,7 +234,7 @@ def test_the_first_failure_stops_what_has_not_begun(
     assert 2 <= begun <= 8
     written = len(results(Path("r.jsonl")))
     reported = result.parseoutcomes()["failed"]
-    said = re.search(r"(\d+) episodes? had ended and not been reported", result.stdout.str())
+    said = re.search(r"(\d+) episodes? had ended without being reported", result.stdout.str())
     ended = re.search(r"(\d+) episodes? (?:was|were) running and ended", result.stdout.str())
     assert written == reported + int(said[1] if said else 0)
     assert ended
@@ -373,7 +373,7 @@ def test_ctrl_c_ends_at_once_and_keeps_what_was_over(pytester: pytest.Pytester) 
     assert time.monotonic() - began < 30
     assert process.returncode == pytest.ExitCode.INTERRUPTED
     assert [row["task_id"] for row in results(Path("r.jsonl"))] == ["t1"]
-    assert "1 episode had ended and not been reported, with results in" in said
+    assert "1 episode had ended without being reported, with results in" in said
     assert "4 episodes were running and ended without a result" in said
 
 
@@ -394,7 +394,7 @@ def pytest_runtest_logreport(report):
         *("--intercode-concurrency=3", "--intercode-results=r.jsonl"),
     )
     assert result.ret == pytest.ExitCode.INTERRUPTED
-    result.stdout.fnmatch_lines(["intercode: 2 episodes had ended and not been reported, with *"])
+    result.stdout.fnmatch_lines(["intercode: 2 episodes had ended without being reported, with *"])
     assert sorted(row["task_id"] for row in results(Path("r.jsonl"))) == ["t0", "t1", "t2"]
 
 
@@ -642,7 +642,7 @@ def rendered(text: str) -> list[str]:
 def test_who_plays_in_the_terminal_plays_one_at_a_time(pytester: pytest.Pytester) -> None:
     command = f"{sys.executable} -m pytest suite.yaml --intercode-agent=human"
     terminal = pexpect.spawn(f"{command} --intercode-concurrency=2", encoding="utf-8", timeout=60)
-    terminal.expect_exact("--intercode-concurrency=2: the agent human talks to your terminal")
+    terminal.expect_exact("--intercode-concurrency=2: the agent human uses your terminal")
     terminal.expect(pexpect.EOF)
     terminal.close()
     assert terminal.exitstatus == pytest.ExitCode.USAGE_ERROR

@@ -131,7 +131,7 @@ def test_no_key_is_printed(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> No
         file.write("\n\ndef pytest_runtest_logfinish():\n    raise KeyboardInterrupt\n")
     log = _run("--intercode-results=r.jsonl", f"-k=not {key}", agent="act")
     assert "UserWarning: I have intercode-masked-key" in log
-    assert "to go on where it was: pytest" in log
+    assert "to continue this run: pytest" in log
     assert key not in log
 
 

@@ -246,9 +246,9 @@ def test_a_file_of_the_ini_file_is_next_to_that(pytester: pytest.Pytester, prete
         ("localhost:4318", "expected an address such as http://localhost:4318"),
         ("http://[::1", "expected an address such as http://localhost:4318"),
         ("http://localhost:99999", "expected an address such as http://localhost:4318"),
-        ("http://name:word@host", "without a name or a password"),
+        ("http://name:word@host", "without a user name or password"),
         ("no/such/folder/spans.jsonl", "cannot be written: No such file or directory"),
-        ("r.jsonl", "another option names this file, too, and it would be replaced"),
+        ("r.jsonl", "another option also names this file, and it would be overwritten"),
     ],
 )
 def test_a_wrong_target_is_one_line(

@@ -228,7 +228,7 @@ def test_junit_has_what_pytest_shows(pytester: pytest.Pytester, play: Play) -> N
         ("repeat=0", "*(repeat=0): a whole number above 0 is needed"),
         ("repeat=True", "*(repeat=True): a whole number above 0 is needed"),
         ("repeat=5, pass_rate=80", "*(pass_rate=80): a number above 0 and up to 1 is needed*"),
-        ("pass_rate=0.8", "*(pass_rate=0.8): it is a share of several tries; give their number*"),
+        ("pass_rate=0.8", "*(pass_rate=0.8): a pass rate needs several tries; give their number*"),
     ],
 )
 def test_marks_that_say_nothing(

@@ -63,7 +63,7 @@ def test_by_an_earlier_run(pytester: pytest.Pytester, earlier: str) -> None:
             "agent *model *treatment *tests *tries *tokens *cost",
             "agents.py:Spending  claude-opus-5-5  - * 3 * 12 * 12,000 * 0.07",
             "tokens and cost: means of *old.jsonl",
-            f"cost: by the list prices of {PRICES_DATE}, shipped, in US dollars",
+            f"cost: at the shipped list prices of {PRICES_DATE}, in US dollars",
             "nothing was run",
         ]
     )
@@ -88,7 +88,7 @@ def test_of_other_tasks_the_mean_is_taken(pytester: pytest.Pytester, earlier: st
     result.stdout.fnmatch_lines(
         [
             "agents.py:Spending *3 *3 *3,000 *",
-            "*; of 2 tries at tasks that are not in it, the mean of their agent's others",
+            "*; for 2 tries at tasks that are not in it, the mean of their agent's other tries",
         ]
     )
 
@@ -126,7 +126,8 @@ def test_judges_and_users_have_a_table_of_their_own(
             "judge  claude-opus-5-5      2      4  unknown  unknown",
             "user   small                1      2  unknown  unknown",
             "all                         2      6  unknown  unknown",
-            "nothing is known of the judge claude-opus-5-5, the user small: no earlier results *",
+            "nothing is known about the judge claude-opus-5-5, the user small: no earlier results "
+            "*",
         ]
     )
     _judged_run(pytester.path)
@@ -167,14 +168,14 @@ def test_it(intercode_project):
         ((), ["agents.py:Spending *unknown *unknown", "unknown for 3 tries: *"]),
         (
             ("--intercode-max-tokens=5000", "--intercode-max-cost=0.5"),
-            ["agents.py:Spending *<= 15,000 *<= 1.50", "of 3 tries only the limits *"],
+            ["agents.py:Spending *<= 15,000 *<= 1.50", "for 3 tries, only the limits *"],
         ),
         (("--intercode-max-tokens=5000",), ["agents.py:Spending *<= 15,000 *unknown"]),
         (("-k", "prints or writes"), ["agents.py:Spending *2 *2 *"]),
         (("-n", "2"), ["agents.py:Spending *3 *3 *", "nothing was run"]),
         (
             ("--intercode-repeat=2", "--intercode-pass-rate=0.5"),
-            ["agents.py:Spending *3 *6 *", "tries with a pass rate: at most so many; *"],
+            ["agents.py:Spending *3 *6 *", "tries with a pass rate: these are upper bounds, *"],
         ),
     ],
 )
@@ -236,6 +237,6 @@ def test_project_tests(pytester: pytest.Pytester, pretend: object) -> None:
     result.stdout.fnmatch_lines(
         [
             "agents.py:Spending *2 *4 *336 *4.00",
-            "*; of 2 tries at tasks that are not in it, *",
+            "*; for 2 tries at tasks that are not in it, *",
         ]
     )

@@ -159,18 +159,18 @@ def test_an_interrupted_run_names_the_command_that_goes_on(
     assert running.returncode == pytest.ExitCode.INTERRUPTED
     last = output.splitlines()[-1]
     resumed = shlex.join(["pytest", *words, "--intercode-resume"])
-    assert last == f"intercode: to go on where it was: {resumed}"
+    assert last == f"intercode: to continue this run: {resumed}"
     (project / "go-on").touch()
     bin_folder = Path(sys.executable).parent
     done = subprocess.run(
-        last.partition("it was: ")[2],
+        last.partition("this run: ")[2],
         shell=True,
         env={**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
     )
     assert "3 passed" in done.stdout, done.stdout
-    assert "to go on" not in done.stdout
+    assert "to continue" not in done.stdout
     assert sorted(row["task_id"] for row in results(path)) == ["both", "prints", "writes"]
 
 

@@ -87,8 +87,8 @@ def test_a_full_disk(pytester: pytest.Pytester, pretend: Path, options: tuple[st
     assert f"File too large; {len(rows)} row" in said[0]
     pytest.LineMatcher(lines).fnmatch_lines(
         [
-            "a report of this run cannot be written: *No space left on device*",
-            "*fix it, and run what is missing with --intercode-resume",
+            "a report of this run could not be written: *No space left on device*",
+            "*fix this, and run the missing ones with --intercode-resume",
             f"{len(rows)} episode* in *r.jsonl",
             "--intercode-html=*page.html: cannot be written: File too large",
         ]
@@ -203,7 +203,7 @@ def test_a_run_without_an_episode_leaves_earlier_results(
     assert result.ret == status
     assert _contents(earlier) == {"r.jsonl": EARLIER}
     if options[0] == "-k":
-        result.stdout.fnmatch_lines([f"{earlier}: left as it was, as no episode has ended"])
+        result.stdout.fnmatch_lines([f"{earlier}: left unchanged, as no episode has ended"])
 
 
 def test_an_interrupted_collection_leaves_earlier_results(

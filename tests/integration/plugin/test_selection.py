@@ -438,10 +438,10 @@ def short(result: pytest.RunResult) -> str:
 
 BASH, UNIT = "intercode/bash", "tests/test_unit.py"
 BOTH = f"{UNIT} {BASH}"
-LEFT_OUT = "intercode: intercode_env = bash (ini) is left out, as {}: --intercode-env=bash runs it"
-PATHS, TESTPATHS = LEFT_OUT.format("paths are given"), LEFT_OUT.format("testpaths are set")
+LEFT_OUT = "intercode: intercode_env = bash (ini) is ignored, as {}: --intercode-env=bash runs it"
+PATHS, TESTPATHS = LEFT_OUT.format("paths are given"), LEFT_OUT.format("testpaths is set")
 BESIDE = "intercode: intercode_env = bash (ini) runs with the project's own tests"
-REPLACED = "intercode: testpaths are left out, as no path is given: what the options name is run"
+REPLACED = "intercode: testpaths is ignored, as no path is given: only what the options name is run"
 
 
 @pytest.mark.parametrize(

@@ -263,8 +263,8 @@ def test_shards_name_the_agents(pytester: pytest.Pytester) -> None:
         ((SOLVER, SOLVER), "--intercode-agent=agents.py:Solver: this agent is given twice; *"),
         (
             (SOLVER, "--intercode-agent=human"),
-            "--intercode-agent=human: it talks to your terminal, one episode at a time; name no "
-            "other agent with it",
+            "--intercode-agent=human: it uses your terminal, one episode at a time; name no other "
+            "agent",
         ),
         (
             (SOLVER, "--intercode-agent=oracle:x=1"),

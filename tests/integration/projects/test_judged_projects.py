@@ -218,13 +218,13 @@ def test_it_is_replayed_next_to_its_agent(tmp_path: Path, bubblewrap: None) -> N
 
 
 MISTAKES = {
-    "'', model='m-1'": "run.judge(''): a rubric is a text that says what is graded, and how",
-    "'It greets.'": "run.judge(): which model judges? Name it: run.judge(..., model=NAME), or *",
+    "'', model='m-1'": "run.judge(''): a rubric has to be a text that says what is graded, and how",
+    "'It greets.'": "run.judge(): no model is given: give run.judge(..., model=NAME), or *",
     "'It greets.', model='gpt-latest'": "run.judge(): model: latest is an alias, which may be *",
     "'It greets.', model='m-1', votes=2": "run.judge(): votes: an odd number of votes is needed*",
     "'It greets.', model='m-1', votes=99": "run.judge(): votes: a number of votes from 1 to 15 *",
     "'It greets.', model='m-1', votes='3'": "run.judge(): votes: it is not a number",
-    "'It greets.', model='m-1', at_least=0": "run.judge(): at_least: a score is above 0 and at *",
+    "'It greets.', model='m-1', at_least=0": "run.judge(): at_least: a score above 0 and at *",
     "'It greets.', model='m-1'": "*: judge: no model is within reach: set OPENAI_API_KEY, or *",
 }
 
@@ -243,7 +243,7 @@ def test_it(intercode_project):
     played = play(pytester, tests)
     played.result.assert_outcomes(failed=1)
     lines = [f"*{message}" for message in MISTAKES.values()]
-    last_line = "run.judge(): which model judges? *"
+    last_line = "run.judge(): no model is given: *"
     played.result.stdout.fnmatch_lines(["*= FAILURES =*", "*test_it*", last_line, *lines])
     assert "Traceback" not in played.output
     assert "pytest_intercode/" not in played.output

@@ -310,7 +310,7 @@ def test_it(intercode_project):
 
 
 MISTAKES = (
-    ("", '""', "*intercode_project.run(): a prompt is a text, found ''*"),
+    ("", '""', "*intercode_project.run(): a prompt has to be a text that is not empty, found ''*"),
     ("", '"x", imag="y"', "*has no argument 'imag'. Did you mean 'image'*"),
     # What a mark alone may say.
     ("", "'x', repeat=5", "*has no argument 'repeat'. Give it to the test's mark*Allowed: *"),
@@ -320,11 +320,15 @@ MISTAKES = (
     ("dockerfile='typo'", '"x"', "*dockerfile='typo': * is not a file*"),
     ("max_turns=0", '"x"', "*max_turns: a number of turns from 1 is needed, found 0*"),
     ("timeout='soon'", '"x"', "*timeout: a number of seconds above 0 is needed, found 'soon'*"),
-    ("", "'x', setup='make'", "*intercode_project.run(setup='make'): it is a list of commands*"),
-    ("", "'x', setup=[5]", "*run(setup=[[]5[]]): it is a list of commands*"),
-    ("", "'x', project=5", "*run(project=5): it is a folder or a revision"),
-    ("", "'x', image=5", "*run(image=5): it is the name of an image"),
-    ("", "'x', dockerfile=5", "*run(dockerfile=5): it is the path of a file"),
+    (
+        "",
+        "'x', setup='make'",
+        "*intercode_project.run(setup='make'): it has to be a list of commands*",
+    ),
+    ("", "'x', setup=[5]", "*run(setup=[[]5[]]): it has to be a list of commands*"),
+    ("", "'x', project=5", "*run(project=5): it has to be a folder or a revision"),
+    ("", "'x', image=5", "*run(image=5): it has to be the name of an image"),
+    ("", "'x', dockerfile=5", "*run(dockerfile=5): it has to be the path of a file"),
     ("setup=['false']", '"x"', "*the setup command 'false' ended with status 1*"),
     ("", "'x', fake={'bin/gh': 'x'}", "*fake=*bin/gh*"),
     ("", "'x', fake={'gh': 'typo.sh'}", "*typo.sh*"),
@@ -359,9 +363,12 @@ def test_what_is_wrong_is_one_line(pytester: pytest.Pytester) -> None:
     ("mark", "message"),
     [
         ("projec=1", "*has no argument 'projec' for a test with*Did you mean 'project'*"),
-        ("treatments=5", "*@pytest.mark.intercode(treatments=5): it is the path of a folder"),
-        ("setup='make'", "*(setup='make'): it is a list of commands, such as *"),
-        ("'control'", "*@pytest.mark.intercode('control'): arguments have names"),
+        (
+            "treatments=5",
+            "*@pytest.mark.intercode(treatments=5): it has to be the path of a folder",
+        ),
+        ("setup='make'", "*(setup='make'): it has to be a list of commands, such as *"),
+        ("'control'", "*@pytest.mark.intercode('control'): use keyword arguments"),
         ("treatments='typo'", "*treatments='*typo': No such file or directory*"),
     ],
 )

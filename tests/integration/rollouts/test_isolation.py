@@ -118,7 +118,7 @@ def agent(task, env):
     [line] = found["prints"]["left_behind"]
     assert line == left or (left.endswith("*") and line.startswith(left[:-1]))
     assert found["both"]["left_behind"] == found["writes"]["left_behind"] == []
-    result.stdout.fnmatch_lines(["*LeftBehindWarning: the agent left behind *"])
+    result.stdout.fnmatch_lines(["*LeftBehindWarning: the agent left things behind: *"])
 
 
 @pytest.mark.parametrize(

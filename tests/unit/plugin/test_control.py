@@ -44,7 +44,7 @@ def stop(controller: Control) -> str:
 def test_an_episode_of_a_silent_worker_is_not_said_to_be_over(
     controller: Control, folder: Path
 ) -> None:
-    assert "it does not run any more" in stop(controller)
+    assert "it is no longer running" in stop(controller)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(folder / "worker-gw0.sock"))
         silent.listen()

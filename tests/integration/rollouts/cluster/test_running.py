@@ -246,7 +246,7 @@ def test_what_needs_this_process_runs_in_it(cluster: RayCluster, folder: Path) -
         "def pytest_intercode_make_agent(config, task):\n    return Mine()\n"
     )
     run = cluster.run(folder, "suite.yaml", "--intercode-results=run.jsonl")
-    assert "3 items need this process, and run in it in turn" in run.said
+    assert "3 items need this process, and run in it one after the other" in run.said
     assert len(run.rows()) == 3
 
 
@@ -276,7 +276,7 @@ def test_an_agent_that_ends_its_process_gains_nothing(cluster: RayCluster, folde
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (("-n", "2"), "the nodes of the cluster take the place of xdist's workers"),
+        (("-n", "2"), "the nodes of the cluster replace xdist's workers"),
         (("--intercode-agent=human",), "the agent human plays at this terminal"),
         (("--intercode-agent=agents/none.py:A",), "there is no file"),
         (("--intercode-network", "--intercode-agent=oracle"), "would share the node's network"),

@@ -15,7 +15,7 @@ def test_the_second_interrupt_of_two_at_once_ends_the_run(
     before = signal.getsignal(signal.SIGINT)
     with _single_interrupt_stops_action(10.0):
         signal.raise_signal(signal.SIGINT)
-        assert "ends by itself, after 10 s" in capfd.readouterr().out
+        assert "ends by itself after 10 s" in capfd.readouterr().out
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before

@@ -74,7 +74,7 @@ class Run(Observer):
             FileIndex(),
             run_budget or RunBudget(RunLimits()),
             self.lines.append,
-            advice="; --intercode-resume goes on from here",
+            advice="; --intercode-resume continues from here",
             timeout=timeout,
         )
         self.executor = ClusterExecutor(
