@@ -65,7 +65,7 @@ class Answers:
         self, answers: AnswerSource | None = None, user: SimulatedUser | None = None
     ) -> None:
         if answers is not None and user is not None:
-            raise ConfigurationError("answers= and user= are both given; who is to answer?")
+            raise ConfigurationError("answers= and user= are both given; give only one of them")
         self.questions: list[Question] = []
         self.run: object = None
         self._user = user
@@ -123,7 +123,7 @@ class Answers:
             _check_function(answers)
             return lambda message: self._call(answers, message)
         if isinstance(answers, str) or not isinstance(answers, Sequence):
-            raise ConfigurationError(f"answers={answers!r:.60}: it is {_FORMS}")
+            raise ConfigurationError(f"answers={answers!r:.60}: it has to be {_FORMS}")
         replies = [_check_reply(reply, f"number {n}") for n, reply in enumerate(answers, 1)]
 
         def next_reply(message: str) -> str | None:
@@ -166,8 +166,8 @@ def _read_mapping(answers: Mapping[Any, str]) -> Callable[[str], str | None]:
             pattern = key
         else:
             raise ConfigurationError(
-                f"answers={{{key!r:.60}: ...}}: a key is a text that is in the message, or a "
-                "regular expression made by re.compile from a str"
+                f"answers={{{key!r:.60}: ...}}: a key has to be a text that is in the message, or "
+                "a regular expression made by re.compile from a str"
             )
         patterns.append((pattern, _check_reply(reply, f"for {key!r:.60}")))
 
@@ -180,7 +180,8 @@ def _read_mapping(answers: Mapping[Any, str]) -> Callable[[str], str | None]:
 def _check_reply(reply: object, place: str) -> str:
     if not isinstance(reply, str) or not reply.strip():
         raise ConfigurationError(
-            f"answers=: the answer {place} is {reply!r:.60}; an answer is a text"
+            f"answers=: the answer {place} is {reply!r:.60}; an answer has to be a text that is "
+            "not empty"
         )
     return reply
 
@@ -192,7 +193,7 @@ def _check_function(function: AnswerFunction) -> None:
         pass  # there is no signature to check
     except TypeError as error:
         raise ConfigurationError(
-            f"answers=: {_name_of(function)} is called with (message, run): {error}"
+            f"answers=: {_name_of(function)} has to accept (message, run): {error}"
         ) from None
 
 

@@ -74,9 +74,8 @@ def parse_agent(text: str) -> AgentChoice:
     heads = [word.partition(":")[0] for word in re.split(r"[,\s]+", text) if word]
     if len(heads) > 1 and all(name in BUILT_IN for name in heads):
         raise AgentLoadError(
-            f"--intercode-agent={heads[0]}...: names one agent at a time; give the option once for "
-            f"each of {', '.join(heads)}; in an ini file, each has a line of its own, and in TOML "
-            "they are a list"
+            f"--intercode-agent={heads[0]}...: the option names one agent at a time; give it once "
+            f"for each of {', '.join(heads)}; in an ini file, write one per line, in TOML a list"
         )
     name, colon, arguments = text, "", ""
     if separator := _ARGUMENTS.search(text):
@@ -95,8 +94,8 @@ def _read_arguments(name: str, text: str) -> dict[str, str]:
         key, sign, value = map(str.strip, part.partition("="))
         if not sign or not re.fullmatch(_KEY, key):
             raise AgentLoadError(
-                f"--intercode-agent={name}:...: an argument has the form KEY=VALUE, and number "
-                f"{number} has not; a value with a comma is for --intercode-agent-arg KEY=VALUE"
+                f"--intercode-agent={name}:...: argument {number} is not of the form KEY=VALUE; "
+                "give a value with a comma by --intercode-agent-arg KEY=VALUE"
             )
         if key in arguments:
             raise AgentLoadError(
@@ -128,11 +127,11 @@ def choose_agents(
         if choice.arguments == earlier.arguments:
             raise AgentLoadError(
                 f"--intercode-agent={choice}: this agent is given twice; for several tries at "
-                "each task there is --intercode-repeat"
+                "each task, use --intercode-repeat"
             )
         raise AgentLoadError(
-            f"--intercode-agent={choice}: two agents differ in nothing but a key, which no "
-            "result shows; play them in two runs"
+            f"--intercode-agent={choice}: two agents differ only in a key, which results do not "
+            "show; use two runs"
         )
     short_cells = shorten(cells)
     return tuple(

@@ -91,9 +91,9 @@ def load_agent(
     head, colon, rest = name.partition(":")
     if gateway is not None and gateway.tokens and not uses_gateway(name, gateway):
         raise AgentLoadError(
-            f"--intercode-agent={name}: it does not reach models through the gateway, which token "
-            f"ids come from (--intercode-tokens={gateway.tokens}); name a program, such as "
-            "command:CMDLINE or opencode, or leave that option out"
+            f"--intercode-agent={name}: token ids come from the gateway "
+            f"(--intercode-tokens={gateway.tokens}), and this agent does not use it; name a "
+            "program, such as command:CMDLINE or opencode, or leave that option out"
         )
     if head in BUILT_IN:
         if parameters:
@@ -124,9 +124,9 @@ def load_agent(
 def past_gateway(name: str) -> AgentLoadError:
     """Return the error for an agent in this process when models must go through the gateway."""
     return AgentLoadError(
-        f"--intercode-agent={name}: an agent in this process cannot be led through the gateway "
-        "(--intercode-gateway), which is for programs: command:CMDLINE, mcp:CMDLINE and "
-        "acp:CMDLINE; have this one call env.spend, or leave the option out"
+        f"--intercode-agent={name}: the gateway (--intercode-gateway) is for programs "
+        "(command:CMDLINE, mcp:CMDLINE, acp:CMDLINE), not for an agent in this process; let this "
+        "one call env.spend, or leave the option out"
     )
 
 
@@ -184,8 +184,8 @@ def adapt(agent: AgentLike) -> Agent:
         if callable(agent):
             return _adapt_callable(f"the agent {agent!r:.60}", agent)
         raise AgentLoadError(
-            f"the agent {agent!r:.80} is an object with neither act(observation) nor "
-            "run(task, env), nor a callable"
+            f"the agent {agent!r:.80} is not callable, and has neither act(observation) nor "
+            "run(task, env)"
         )
     optional = ("reset", "close", "abort") if act else ("close", "abort")
     methods: dict[str, Any] = {
@@ -291,7 +291,7 @@ def _adapt_callable(label: str, target: Callable[..., Any]) -> Agent:
     if count == 2:
         return _loop_agent(target, _name_of(target))
     raise AgentLoadError(
-        f"{label}: a callable takes (observation) or (task, env), this one takes {count} "
+        f"{label}: a callable takes (observation) or (task, env), but this one takes {count} "
         "positional arguments"
     )
 
@@ -308,7 +308,7 @@ def _count_arguments(label: str, target: Callable[..., Any]) -> int:
 
 def _not_a_class(label: str) -> AgentLoadError:
     return AgentLoadError(
-        f"{label}: parameters are for an agent that is a class, and this is not one"
+        f"{label}: only an agent that is a class takes parameters, and this is not one"
     )
 
 
@@ -343,7 +343,7 @@ def _class_maker(
     duplicates = sorted({*arguments} & {*parameters})
     if duplicates:
         raise AgentLoadError(
-            f"{option}: {', '.join(duplicates)}: an argument and a parameter as well"
+            f"{option}: {', '.join(duplicates)}: given as an argument and as a parameter"
         )
     if mismatch := _find_mismatch(target, [*arguments, *parameters]):
         raise AgentLoadError(

@@ -52,7 +52,7 @@ def _maker(path: Path, run: RecordedRun) -> Callable[[Task], Agent]:
             if turn.arguments is not None:  # a shell cannot repeat a tool call
                 raise NoRecording(
                     f"{path.name}: turn {number} of task {task.id} is a call of the agent's own "
-                    f"tool {turn.tool}, which cannot be played"
+                    f"tool {turn.tool}, which cannot be replayed"
                 )
         return Agent(
             "loop",

@@ -71,7 +71,8 @@ class SimulatedUser:
     ) -> None:
         if not isinstance(prompt, str) or not prompt.strip():
             raise ConfigurationError(
-                f"user={prompt!r:.60}: it is a text that says who the user is and what they want"
+                f"user={prompt!r:.60}: it has to be a text that says who the user is and what "
+                "they want"
             )
         self._instructions = conversation.instructions or _INSTRUCTIONS.format(
             prompt=prompt.strip(), query=query.strip(), stop=_describe_stop(conversation.stop)

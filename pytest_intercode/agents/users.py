@@ -60,8 +60,8 @@ class Users:
         subject = f"{task.source or 'a task of your own'}: task {task.id!r}: user"
         if not self.model_of(task):
             raise ConfigurationError(
-                f"{subject}: which model plays the user? Name it by --intercode-user-model=NAME, "
-                "or by `model` in the suite"
+                f"{subject}: no model is given: give --intercode-user-model=NAME, or `model` in "
+                "the suite"
             )
         self._gateway.check(subject)
 
@@ -104,9 +104,9 @@ def cannot_continue(agent: str) -> str:
         agent: the agent, as the user of this package names it.
     """
     return (
-        f"{agent}: this agent cannot go on with a reply, so no user can answer it; those can that "
-        "have run(task, env), `tools`, `acp:`, and installed ones whose recipe has `resume:` or "
-        "`protocol: acp`"
+        f"{agent}: this agent cannot continue after a reply, so no user can answer it; use an "
+        "agent with run(task, env), `tools`, `acp:`, or an installed one whose recipe has "
+        "`resume:` or `protocol: acp`"
     )
 
 
@@ -123,8 +123,7 @@ def choose_user_model(user_model: str, agent_arguments: Mapping[str, str]) -> st
     model = user_model or agent_arguments.get("model", "")
     if not model:
         raise ConfigurationError(
-            "user=: which model plays the user? The agent has no argument `model`, so name it: "
-            "user_model=NAME"
+            "user=: no model is given, and the agent has no argument `model`: give user_model=NAME"
         )
     return model
 

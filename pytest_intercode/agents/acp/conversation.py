@@ -160,8 +160,9 @@ class Conversation:
                     if isinstance(method, dict)
                 ]
                 raise AgentError(
-                    f"{refusal}: it wants a login; give it a key as it takes one, or choose how by "
-                    f"--intercode-agent-arg auth=... ({', '.join(names)[:200] or 'it names none'})"
+                    f"{refusal}: it needs a login; give it a key in the way it expects, or choose "
+                    "a method with --intercode-agent-arg auth=... "
+                    f"({', '.join(names)[:200] or 'it names none'})"
                 ) from None
             raise
         if not isinstance(session, str) or not session:

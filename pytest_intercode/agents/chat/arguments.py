@@ -69,8 +69,8 @@ def read_chat_arguments(name: str, arguments: Mapping[str, str], folder: Path) -
     values = read_arguments(name, arguments, parameters)
     if {"max_tokens", "max_completion_tokens"} <= values.keys():
         raise AgentLoadError(
-            "--intercode-agent-arg max_completion_tokens=...: max_tokens is given as well; models "
-            "that reason take the first, others mostly the second"
+            "--intercode-agent-arg max_completion_tokens=...: max_tokens is given, too; give only "
+            "one: reasoning models take the first, most others the second"
         )
     sampling = {key: values.pop(key) for key in _SAMPLING if key in values}
     prices = [values.pop(key, None) for key in ("input_price", "output_price")]
@@ -86,8 +86,8 @@ def read_chat_arguments(name: str, arguments: Mapping[str, str], folder: Path) -
     values.setdefault("model", os.environ.get("OPENAI_MODEL", "").strip())
     if not values["model"]:
         raise AgentLoadError(
-            f"--intercode-agent={name}: which model? Name it: --intercode-agent-arg model=NAME, or "
-            "the environment variable OPENAI_MODEL"
+            f"--intercode-agent={name}: no model is given: give --intercode-agent-arg model=NAME, "
+            "or set the environment variable OPENAI_MODEL"
         )
     key_given = "api_key" in values or os.environ.get("OPENAI_API_KEY")
     if not (key_given or "base_url" in values or os.environ.get("OPENAI_BASE_URL")):
@@ -101,7 +101,7 @@ def read_chat_arguments(name: str, arguments: Mapping[str, str], folder: Path) -
 
 def _url(text: str) -> str:
     if not text.startswith(("http://", "https://")):
-        raise ValueError("an address with http:// or https:// is needed, mostly ending in /v1")
+        raise ValueError("an address with http:// or https:// is needed, usually ending in /v1")
     return text
 
 

@@ -96,13 +96,13 @@ def load_templates(folder: Path | None = None) -> Templates:
     paths = sorted(path for path in folder.iterdir() if path.suffix == _SUFFIX)
     if not paths:
         raise AgentLoadError(
-            f"{option}: there is no template in it; copy what you want to change with "
+            f"{option}: the folder contains no templates; copy those that you want to change with "
             "pytest-intercode prompts"
         )
     for path in paths:
         if path.stem not in PLACEHOLDERS and not is_environment(path.stem):
             raise AgentLoadError(
-                f"{path}: there is no template of this name; known are "
+                f"{path}: there is no template with this name. Allowed: "
                 f"{', '.join(PLACEHOLDERS)}.{suggestion(path.stem, PLACEHOLDERS)}"
             )
     overrides = {path.stem: _read(path) for path in paths}
@@ -157,7 +157,7 @@ def _parse(text: str, template: str, source: str) -> Template:
         line = text.count("\n", 0, match.start()) + 1
         if match["invalid"] is not None:
             raise AgentLoadError(
-                f"{source}:{line}: a $ without a placeholder; a dollar sign is written $$"
+                f"{source}:{line}: a $ without a placeholder; write $$ for a dollar sign"
             )
         name = match["named"] or match["braced"]
         if name is not None and name not in placeholders:
@@ -168,5 +168,5 @@ def _parse(text: str, template: str, source: str) -> Template:
         used_placeholders.add(name)
     required = _REQUIRED.get(template)
     if required is not None and required not in used_placeholders:
-        raise AgentLoadError(f"{source}: it has no ${required}, without which a model cannot work")
+        raise AgentLoadError(f"{source}: it has no ${required}, which a model needs")
     return Template(text)

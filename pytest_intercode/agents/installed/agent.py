@@ -170,11 +170,11 @@ def read_recipe(
     if missing:
         key = missing[0]
         raise AgentLoadError(
-            f"{option}: no {key} is named; write --intercode-agent={name}:{key}=..., or give "
+            f"{option}: no {key} is given: give --intercode-agent={name}:{key}=... or "
             f"--intercode-agent-arg {key}=..."
         )
     if values.get("model") == MODEL:
-        raise AgentLoadError(f"{option}: {MODEL} stands for the name of a model; write that name")
+        raise AgentLoadError(f"{option}: {MODEL} is a placeholder; write the name of a model")
     recipe_values = {key: str(value) for key, value in values.items()}
     return short_name, recipe, recipe_folder, recipe_values, template
 

@@ -44,8 +44,8 @@ BUNDLE_FOLDER = "/opt/intercode/agent"
 _VERSION = 1  # increase this when bundles are made differently
 _PURPOSE = "the agent's packages"
 _LEFT_OUT = (
-    ": npm 10 or newer is needed for another platform than this machine's, and the registry has to "
-    "have it; npm leaves out what it cannot have"
+    ": for another platform than this machine's, npm 10 or newer is needed, and the registry has "
+    "to have the packages; npm leaves out those that it cannot get"
 )
 _NODE = "22.23.3"  # npm's Node.js, for other platforms and if this machine's is too old
 _VERSION_TIMEOUT = 60.0  # seconds
@@ -82,7 +82,7 @@ def find_bundle(
         platform = find_platform(sandbox)
     except EngineUnavailable as error:
         raise AgentLoadError(
-            f"{option}: it is installed for the platform of the sandboxes, which is not known: "
+            f"{option}: the platform of the sandboxes, for which it is installed, is not known: "
             f"{error}"
         ) from None
     bundle = cache_folder() / "agents" / f"{name}-{_digest(recipe, platform)}"
@@ -94,7 +94,7 @@ def find_bundle(
             lock(lock_file.fileno())
             if not _find_programs(bundle, recipe):
                 packages = ", ".join([*recipe.npm, *recipe.python])
-                note = ", again, as its program is gone" if bundle.exists() else ", once"
+                note = ", again, as its program is missing" if bundle.exists() else ", once"
                 target = "" if platform == own_platform() else f" for {platform}"
                 progress(
                     f"installing {packages} for the agent {name}{target}{note}; it may take minutes"
@@ -180,7 +180,7 @@ def _install(recipe: Recipe, bundle: Path, platform: Platform, sandbox: SandboxS
         packages = ", ".join([*recipe.npm, *recipe.python])
         hint = "" if is_own or not recipe.npm else _LEFT_OUT
         raise FetchError(
-            f"{packages} was installed, and has no program {recipe.program} for {platform}{hint}"
+            f"{packages} was installed, but has no program {recipe.program} for {platform}{hint}"
         )
     shutil.rmtree(bundle, ignore_errors=True)
     part.rename(bundle)
@@ -207,9 +207,9 @@ def _copy_node(oldest: str, part: Path, platform: Platform, workshop: Workshop) 
         copy_program("node", target, place)
         return
     if _numbers(oldest) > _numbers(_NODE):
-        remedy = "; have a newer one on the PATH" if is_own else ""
+        remedy = "; put a newer one on the PATH" if is_own else ""
         raise FetchError(
-            f"{_PURPOSE}: Node.js {oldest} or newer is needed for {platform}, and npm's is "
+            f"{_PURPOSE}: Node.js {oldest} or newer is needed for {platform}, but npm's is "
             f"{_NODE}{remedy}"
         )
     package = f"node-linux-{npm_processor(platform)}@{_NODE}"

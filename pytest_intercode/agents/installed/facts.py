@@ -42,7 +42,9 @@ def describe_agent(name: str, rest: str, arguments: Mapping[str, str], folder: P
     if find_bundles(short_name, recipe):
         return Fact("agent", f"{name}: is installed")
     if (tool := _find_missing_tool(recipe)) is not None:
-        raise AgentLoadError(f"{option}: it is not installed yet, and needs {_describe(tool)}")
+        raise AgentLoadError(
+            f"{option}: it is not installed yet, and its installation needs {_describe(tool)}"
+        )
     return Fact("agent", f"{name}: the first run installs it")
 
 
@@ -75,7 +77,7 @@ def describe_recipes() -> Iterator[Fact]:
             names_by_tool.setdefault(_find_missing_tool(recipe), []).append(name)
     for tool, names in names_by_tool.items():
         if tool is None:
-            text = f"{', '.join(names)} can be had: the first run with one installs it"
+            text = f"{', '.join(names)} can be installed: the first run with one does it"
             yield Fact("installed agents", text)
         else:
             text = f"{', '.join(names)} need {_describe(tool)}"

@@ -117,9 +117,7 @@ class SessionForm(BaseModel):
             fill(word, values) for word in (self.permission, self.mode, self.auth)
         )
         if permission not in PERMISSIONS:
-            raise AgentError(
-                f"permission={permission!r:.40}: it is one of {', '.join(PERMISSIONS)}"
-            )
+            raise AgentError(f"permission={permission!r:.40}: allowed are {', '.join(PERMISSIONS)}")
         return SessionSettings(permission, mode, auth)
 
 
@@ -176,19 +174,23 @@ class Recipe(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Recipe:
         if sum(map(bool, (self.npm, self.python, self.folder))) != 1:
-            raise ValueError("the program comes from one of npm, python and folder")
+            raise ValueError(
+                "exactly one of npm, python and folder is needed, as the source of the program"
+            )
         if isinstance(self.node, str) and not _VERSION.fullmatch(self.node):
-            raise ValueError(f"node: {self.node!r:.40} is neither true nor a version, as '22.19'")
+            raise ValueError(
+                f"node: {self.node!r:.40} is neither true nor a version such as '22.19'"
+            )
         session_values = [self.session.permission, self.session.mode, self.session.auth]
         self._check_placeholders([*self.command, *self.variables.values(), *session_values])
         self._check_protocol()
         self._check_placeholders(self.resume, _REPLY)
         if self.resume and not any(f"{{{_REPLY}}}" in word for word in self.resume):
-            raise ValueError("resume: none of the words has {reply}")
+            raise ValueError("resume: no word contains {reply}")
         if self.mcp is not None:
             self._check_placeholders(self.mcp.words)
             if not any(_SERVERS in text for text in self.files.values()):
-                raise ValueError("mcp: none of the files has {servers}")
+                raise ValueError("mcp: no file contains {servers}")
         for name, path in (*(("files", path) for path in self.files), ("skills", self.skills)):
             if path.startswith("/") or ".." in path.split("/"):
                 raise ValueError(f"{name}: {path!r:.80} is not below the agent's home")
@@ -209,17 +211,17 @@ class Recipe(BaseModel):
     def _check_protocol(self) -> None:
         if not self.protocol:
             if self.session != SessionForm():
-                raise ValueError("session: it is for a program with protocol: acp")
+                raise ValueError("session: only a program with protocol: acp has it")
             return
         prompts = ("{prompt}", "{query}")
         if self.resume or self.mcp or any(p in word for p in prompts for word in self.command):
             raise ValueError(
-                "protocol: acp: prompts, replies and MCP servers go by the protocol, so it has no "
-                "resume, no mcp, and neither {prompt} nor {query} in its command"
+                "protocol: acp: the protocol carries prompts, replies and MCP servers, so leave "
+                "out resume and mcp, and {prompt} and {query} in the command"
             )
         permission = self.session.permission
         if "{" not in permission and permission not in PERMISSIONS:
-            raise ValueError(f"session.permission: it is one of {', '.join(PERMISSIONS)}")
+            raise ValueError(f"session.permission: allowed are {', '.join(PERMISSIONS)}")
 
     def fill_words(
         self, words: Sequence[str], servers: Mapping[str, str], values: Mapping[str, str]
@@ -243,7 +245,7 @@ class Recipe(BaseModel):
             for name in _PLACEHOLDER.findall(word):
                 if name not in placeholders:
                     raise ValueError(
-                        f"there is no placeholder {{{name}}}; there are "
+                        f"there is no placeholder {{{name}}}; allowed are "
                         f"{', '.join(placeholders)}.{suggestion(name, placeholders)}"
                     )
 
@@ -282,7 +284,7 @@ def load_recipe(name: str, folder: Path, option: str) -> tuple[str, Recipe, Path
         path = folder / Path(name).expanduser()
         if not path.is_file():
             raise AgentLoadError(
-                f"{option}: there is no recipe {name!r}: it is the path of a YAML file, or one of "
+                f"{option}: there is no recipe {name!r}. Allowed: the path of a YAML file, or "
                 f"{', '.join(names)}.{suggestion(name, names)}"
             )
     try:

@@ -88,7 +88,9 @@ class CommandLine:
     def _find(self, word: str, folder: Path) -> str:
         """Return the program's path; it will be started in a different folder."""
         if {match[1] for match in _PLACEHOLDER.finditer(word)} - {None, "here"}:
-            raise self._error(f"the program's name {word!r} may have no placeholder but {{here}}")
+            raise self._error(
+                f"the program's name {word!r} may contain no placeholder but {{here}}"
+            )
         try:
             return find_program([_fill(word, {"here": str(folder)})], folder)
         except AgentLoadError as error:

@@ -364,17 +364,17 @@ def find_program(words: Sequence[str], folder: Path) -> str:
         AgentLoadError: there is no such program.
     """
     if not words or not words[0]:
-        raise AgentLoadError("no program is named")
+        raise AgentLoadError("no program is given")
     name = words[0]
     if any("\0" in word for word in words):
-        raise AgentLoadError(f"{name!r}: a word of a command line holds no NUL character")
+        raise AgentLoadError(f"{name!r}: a word of a command line cannot contain a NUL character")
     if "/" not in name:
         executable = shutil.which(name)
         if executable is None:
             raise AgentLoadError(
                 f"there is no program {name!r} on the PATH"
                 + (f"; did you mean './{name}'?" if (folder / name).is_file() else "")
-                + ("; a variable is set by 'env NAME=VALUE program'" if "=" in name else "")
+                + ("; use 'env NAME=VALUE program' to set a variable" if "=" in name else "")
             )
         return str(Path(executable).absolute())
     path = folder / Path(name).expanduser()
@@ -382,7 +382,7 @@ def find_program(words: Sequence[str], folder: Path) -> str:
         problem = "is a folder, not a program" if path.is_dir() else "does not exist"
         raise AgentLoadError(f"the program {path} {problem}")
     if not os.access(path, os.X_OK):
-        raise AgentLoadError(f"the program {path} is not executable; chmod +x makes it so")
+        raise AgentLoadError(f"the program {path} is not executable; run chmod +x on it")
     return str(path.absolute())
 
 

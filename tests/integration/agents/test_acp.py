@@ -203,7 +203,7 @@ def test_it_goes_on_with_what_the_tests_print(provider: SandboxProvider) -> None
         ("flood", "the agent wrote more than 200 messages"),
         ("version", "the agent speaks version 9 of ACP; supported is 1"),
         ("login", "the agent answers session/new with an error: Authentication required (-32000): "
-         "it wants a login; give it a key as it takes one, or choose how by"),
+         "it needs a login; give it a key in the way it expects, or choose a"),
         ("no-session", "the agent answers session/new without a sessionId"),
     ],
 )  # fmt: skip

@@ -60,7 +60,7 @@ def test_a_bundle_is_installed_once_and_again_without_its_program(recipe: Path) 
     [program] = _programs(recipe)
     program.unlink()
     [line] = _load(recipe)
-    assert line.endswith(", again, as its program is gone; it may take minutes")
+    assert line.endswith(", again, as its program is missing; it may take minutes")
     assert _programs(recipe) == [program]
     assert _load(recipe) == []
 
@@ -71,7 +71,7 @@ def test_packages_without_the_program_are_not_kept(recipe: Path) -> None:
     recipe.write_text(written.replace("mine/run.sh", "mine/other.sh"))
     for _ in range(2):
         with pytest.raises(
-            AgentLoadError, match=r"was installed, and has no program node_modules/mine/other\.sh"
+            AgentLoadError, match=r"was installed, but has no program node_modules/mine/other\.sh"
         ):
             _load(recipe)
         assert _programs(recipe) == []

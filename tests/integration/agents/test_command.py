@@ -331,9 +331,9 @@ def test_a_program_that_keeps_its_lines_back_in_python(
     ("command", "message"),
     [
         ("nothing-such", "there is no program 'nothing-such' on the PATH"),
-        ("./suite.yaml", "suite.yaml is not executable; chmod +x makes it so"),
+        ("./suite.yaml", "suite.yaml is not executable; run chmod +x on it"),
         ("python3 'a", "this is not a command line: No closing quotation"),
-        ("''", "no program is named"),
+        ("''", "no program is given"),
         ("", "expected command:CMDLINE"),
     ],
 )

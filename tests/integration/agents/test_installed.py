@@ -286,13 +286,13 @@ def test_where_there_is_no_shell(world: World) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "said"),
     [
-        ("installed:codx", {}, "there is no recipe 'codx': .* Did you mean 'codex'?"),
+        ("installed:codx", {}, r"there is no recipe 'codx'\. .* Did you mean 'codex'?"),
         ("claud", {}, "Did you mean 'claude'?"),
         ("codex:x", {}, "expected codex"),
         (
             "installed:mine.yaml",
             {},
-            "no model is named; write --intercode-agent=installed:mine.yaml:model=..., or give *",
+            "no model is given: give --intercode-agent=installed:mine.yaml:model=... or *",
         ),
         ("installed:mine.yaml", {"modl": "m"}, "Did you mean 'model'?"),
         (
@@ -301,15 +301,19 @@ def test_where_there_is_no_shell(world: World) -> None:
             "template=...: there is no",
         ),
         ("installed:typo.yaml", {}, "typo.yaml: there is no placeholder {promt}; .*'prompt'?"),
-        ("installed:two.yaml", {}, "the program comes from one of npm, python and folder"),
+        (
+            "installed:two.yaml",
+            {},
+            "exactly one of npm, python and folder is needed, as the source of the program",
+        ),
         ("installed:keys.yaml", {}, "keys.yaml: comand: Extra inputs are not permitted"),
         ("installed:out.yaml", {}, r"files: '../x' is not below the agent's home"),
         ("installed:gone.yaml", {}, "the recipe's folder .*/nowhere does not exist"),
         ("installed:empty.yaml", {}, "the bundle .* has no program nothing"),
         ("installed:npm.yaml", {}, "npm install failed: .*"),
-        ("installed:resume.yaml", {}, "resume: none of the words has {reply}"),
+        ("installed:resume.yaml", {}, "resume: no word contains {reply}"),
         ("installed:reply.yaml", {}, "there is no placeholder {reply}"),
-        ("installed:servers.yaml", {}, "mcp: none of the files has {servers}"),
+        ("installed:servers.yaml", {}, "mcp: no file contains {servers}"),
         ("installed:word.yaml", {}, "there is no placeholder {mcp}"),
         ("installed:skills.yaml", {}, r"skills: '/x' is not below the agent's home"),
     ],

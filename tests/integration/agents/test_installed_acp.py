@@ -142,9 +142,12 @@ def test_a_model_that_refuses_is_said(world: World) -> None:
 @pytest.mark.parametrize(
     ("lines", "problem"),
     [
-        ("command: [x, '{prompt}']", "protocol: acp: prompts, replies and MCP servers go by"),
-        ("command: [x]\nresume: [x, '{reply}']", "protocol: acp: prompts, replies and MCP"),
-        ("command: [x]\nsession: {permission: maybe}", "session.permission: it is one of once"),
+        (
+            "command: [x, '{prompt}']",
+            "protocol: acp: the protocol carries prompts, replies and MCP servers",
+        ),
+        ("command: [x]\nresume: [x, '{reply}']", "protocol: acp: the protocol carries"),
+        ("command: [x]\nsession: {permission: maybe}", "session.permission: allowed are once"),
         ("command: [x]\nsession: {mode: '{moode}'}", "there is no placeholder {moode}"),
         ("command: [x]\nsession: {modes: a}", "session.modes: Extra inputs are not permitted"),
     ],
@@ -159,5 +162,5 @@ def test_a_wrong_recipe_is_one_line(tmp_path: Path, lines: str, problem: str) ->
 
 def test_a_session_is_for_a_program_that_speaks_the_protocol(tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text("folder: .\nprogram: x\ncommand: [x]\nsession: {mode: a}\n")
-    with pytest.raises(AgentLoadError, match="session: it is for a program with protocol: acp"):
+    with pytest.raises(AgentLoadError, match="session: only a program with protocol: acp has it"):
         load_agent("installed:r.yaml", {}, tmp_path)

@@ -338,8 +338,9 @@ def test_an_installed_agent(doctor: Doctor, project: Path, tmp_path: Path) -> No
     without_npm = {"PATH": str(tmp_path / "bin"), "DOCKER_HOST": NOWHERE}
     report = doctor(*arguments, **without_npm)
     assert "agent" in report.problems()
-    assert "it is not installed yet, and needs npm, which is missing: install Node.js" in report.of(
-        "agent"
+    assert (
+        "it is not installed yet, and its installation needs npm, which is missing: install Node.js"
+        in report.of("agent")
     )
     assert "claude-code, claude-acp, cline, codex" in report.of("installed agents")
     bundle = project.parent / ".cache/pytest-intercode/agents/claude-code-0123456789ab"
@@ -349,7 +350,7 @@ def test_an_installed_agent(doctor: Doctor, project: Path, tmp_path: Path) -> No
     report = doctor(*arguments, **without_npm)
     assert report.of("agent") == "ok claude: is installed"
     assert "ok here: claude-code" in report.of("installed agents")
-    assert "no model is named" in doctor(arguments[0]).of("agent")
+    assert "no model is given" in doctor(arguments[0]).of("agent")
 
 
 # -- extras and versions

@@ -46,7 +46,7 @@ def test_it_writes_what_pytest_collects(
     result.stdout.fnmatch_lines(["tests/agents/test_rules.py::test_runs_the_tests_as_agents_md_*"])
     assert result.ret == 0
     result = pytester.runpytest_inprocess("tests/agents")
-    result.stdout.fnmatch_lines(["--intercode-agent=*: MODEL stands for the name of a model; *"])
+    result.stdout.fnmatch_lines(["--intercode-agent=*: MODEL is a placeholder; *"])
 
 
 def test_a_repository_whose_name_is_not_utf_8(

@@ -188,7 +188,7 @@ def test_a_program_that_speaks_mcp(
         (["--intercode-gateway-replay=no"], "there is no such folder"),
         (
             ["--intercode-gateway", "--intercode-agent=agent.py:Agent"],
-            "an agent in this process cannot be led through the gateway (--intercode-gateway)",
+            "the gateway (--intercode-gateway) is for programs",
         ),
     ],
 )

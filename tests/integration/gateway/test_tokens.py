@@ -284,7 +284,7 @@ def test_an_agent_that_asks_elsewhere_is_told_once(
 @pytest.mark.parametrize(
     ("agent", "tokens", "problem"),
     [
-        ("oracle", "vllm", "does not reach models through the gateway"),
+        ("oracle", "vllm", "and this agent does not use it"),
         ("command:true", "tgi", "tokens='tgi': there are vllm and sglang"),
         (lambda task, env: None, "vllm", "it is for an agent that is named"),
     ],

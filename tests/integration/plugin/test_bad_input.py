@@ -456,7 +456,10 @@ def intercode_agent():
     result = pytester.runpytest("suite.yaml", "-k", "prints")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(
-        ["*_ ERROR at setup of *", "the agent 3 is an object with neither act(observation) nor *"]
+        [
+            "*_ ERROR at setup of *",
+            "the agent 3 is not callable, and has neither act(observation) nor *",
+        ]
     )
     result.stdout.no_fnmatch_line("*fixtures.py*")
 

@@ -129,7 +129,9 @@ def test_gold_and_the_audit_need_no_user(play: Play, pytester: pytest.Pytester) 
 def test_an_agent_that_cannot_go_on_is_one_line(play: Play, agent: str, more: list[str]) -> None:
     result = play(SCRIPTED, *(f"--intercode-agent-arg={word}" for word in more), agent=agent)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    line = f"ERROR: --intercode-agent={agent}: this agent cannot go on with a reply*(1 task of 1*)"
+    line = (
+        f"ERROR: --intercode-agent={agent}: this agent cannot continue after a reply*(1 task of 1*)"
+    )
     result.stderr.fnmatch_lines([line])
 
 
@@ -144,7 +146,7 @@ def test_an_agent_of_a_hook_that_cannot_go_on_is_one_line(
     """)
     result = play(SCRIPTED)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*: this agent cannot go on with a reply, so no user can*"])
+    result.stdout.fnmatch_lines(["*: this agent cannot continue after a reply, so no user can*"])
     result.stdout.no_fnmatch_line("*raise ConfigurationError*")
 
 
@@ -224,10 +226,10 @@ def test_what_is_missing_is_one_line_before_the_agent_acts(play: Play) -> None:
     )
     result = play("{persona: You sell books.}")
     result.stderr.fnmatch_lines(
-        ["ERROR: *suite.yaml:6: task 'count': user: which model plays the user? Name it by *"]
+        ["ERROR: *suite.yaml:6: task 'count': user: no model is given: give *"]
     )
     result = play(SCRIPTED, "--intercode-gateway-record=recorded")  # there is nothing to record
-    result.stderr.fnmatch_lines(["ERROR: *an agent in this process cannot be led through*"])
+    result.stderr.fnmatch_lines(["ERROR: *not for an agent in this process*"])
 
 
 def test_money_is_not_limited_without_a_price(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -334,7 +334,7 @@ MISTAKES = (
     ("", "'x', fake={'gh': 'typo.sh'}", "*typo.sh*"),
     ("", "'x', answers='Yes'", "*answers=*"),
     ("", "'x', answers=['Yes'], user='a user'", "*answers= and user= are both given*"),
-    ("", "'x', user='a user'", "*which model plays the user?*user_model=NAME*"),
+    ("", "'x', user='a user'", "*user=: no model is given*user_model=NAME*"),
     ("", "'x', mcp={'tickets': ''}", "*mcp={'tickets': ''}: a command line is needed*"),
     ("", "'x', mcp={'tickets': 'false'}", "*mcp: the server 'tickets' (false)*"),
     ("", "'x', replay='all'", "*replay='all' is not one of agent and observations*"),

@@ -91,14 +91,17 @@ def test_a_function_that_fails_is_the_tests_fault(function: Any, text: str) -> N
 @pytest.mark.parametrize(
     ("source", "text"),
     [
-        ("Yes.", "answers='Yes.': it is a list of replies"),
-        (7, "answers=7: it is a list of replies"),
-        (["Yes.", ""], "answers=: the answer number 2 is ''; an answer is a text"),
+        ("Yes.", "answers='Yes.': it has to be a list of replies"),
+        (7, "answers=7: it has to be a list of replies"),
+        (
+            ["Yes.", ""],
+            "answers=: the answer number 2 is ''; an answer has to be a text that is not empty",
+        ),
         ([None], "answers=: the answer number 1 is None"),
         ({"May I": None}, "answers=: the answer for 'May I' is None"),
-        ({"": "Yes."}, "answers={'': ...}: a key is a text"),
-        ({re.compile(b"x"): "Yes."}, "answers={re.compile(b'x'): ...}: a key is a text"),
-        (lambda message: "Yes.", "answers=: <lambda> is called with (message, run)"),
+        ({"": "Yes."}, "answers={'': ...}: a key has to be a text"),
+        ({re.compile(b"x"): "Yes."}, "answers={re.compile(b'x'): ...}: a key has to be a text"),
+        (lambda message: "Yes.", "answers=: <lambda> has to accept (message, run)"),
     ],
 )
 def test_what_are_no_answers(source: Any, text: str) -> None:

@@ -51,16 +51,16 @@ def test_an_agent_may_have_arguments(written: str, name: str, arguments: dict[st
 @pytest.mark.parametrize(
     ("written", "place"),
     [
-        ("codex:gpt-x", "codex:...: an argument has the form KEY=VALUE, and number 1 has not"),
-        ("codex:", "codex:...: an argument has the form KEY=VALUE, and number 1 has not"),
-        ("codex:model=a,", "codex:...: an argument has the form KEY=VALUE, and number 2 has not"),
-        ("react:api_key=secret,b", "react:...: an argument has the form KEY=VALUE, and number 2"),
+        ("codex:gpt-x", "codex:...: argument 1 is not of the form KEY=VALUE"),
+        ("codex:", "codex:...: argument 1 is not of the form KEY=VALUE"),
+        ("codex:model=a,", "codex:...: argument 2 is not of the form KEY=VALUE"),
+        ("react:api_key=secret,b", "react:...: argument 2"),
         (
             "react:model=a,2b=c",
-            "react:...: an argument has the form KEY=VALUE, and number 2 has not",
+            "react:...: argument 2 is not of the form KEY=VALUE",
         ),
-        ("m:Attr:key", "m:Attr:...: an argument has the form KEY=VALUE, and number 1 has not"),
-        ("a/b.py:Attr:x y=z", "a/b.py:Attr:...: an argument has the form KEY=VALUE, and number 1"),
+        ("m:Attr:key", "m:Attr:...: argument 1 is not of the form KEY=VALUE"),
+        ("a/b.py:Attr:x y=z", "a/b.py:Attr:...: argument 1"),
         ("codex:model=a,model=b", "codex:...: the argument model is given twice"),
     ],
 )
@@ -115,7 +115,7 @@ def test_labels_are_as_short_as_tells_agents_apart(written: list[str], expected:
         (
             ["react:api_key=s", "react:api_key=t"],
             {},
-            "react:api_key=(hidden): two agents differ in nothing but a key",
+            "react:api_key=(hidden): two agents differ only in a key",
         ),
     ],
 )
@@ -138,6 +138,6 @@ def test_several_in_one_value(written: str) -> None:
     with pytest.raises(AgentLoadError) as caught:
         parse_agent(written)
     assert str(caught.value) == (
-        "--intercode-agent=codex...: names one agent at a time; give the option once for each of "
-        "codex, claude; in an ini file, each has a line of its own, and in TOML they are a list"
+        "--intercode-agent=codex...: the option names one agent at a time; give it once for each "
+        "of codex, claude; in an ini file, write one per line, in TOML a list"
     )

@@ -222,9 +222,9 @@ _FORMS = "an agent is module:Attr, path/to/file.py:Attr, oracle, replay:FILE, hu
         ("mine:number", "5 is neither a class nor a callable"),
         ("mine:Strict", "Strict() cannot be called with the arguments given by "),
         ("mine:opaque", ".*signature"),  # the words are Python's, and change
-        ("mine:three", "a callable takes (observation) or (task, env), this one takes 3 "),
-        ("mine:none", "a callable takes (observation) or (task, env), this one takes 0 "),
-        ("mine:star", "a callable takes (observation) or (task, env), this one takes 0 "),
+        ("mine:three", "a callable takes (observation) or (task, env), but this one takes 3 "),
+        ("mine:none", "a callable takes (observation) or (task, env), but this one takes 0 "),
+        ("mine:star", "a callable takes (observation) or (task, env), but this one takes 0 "),
     ],
 )
 def test_errors(folder: Path, name: str, message: str) -> None:

@@ -198,11 +198,11 @@ def test_a_wrong_version_names_the_argument_it_came_in(version: Any) -> None:
 
 
 def _named() -> Iterator[tuple[Any, dict[str, str], str]]:
-    yield lambda: Learner(), {}, "parameters are for an agent that is a class"
-    yield "oracle", {}, "parameters are for an agent that is a class"
-    yield f"{__name__}:tasks", {}, "parameters are for an agent that is a class"
+    yield lambda: Learner(), {}, "only an agent that is a class takes parameters"
+    yield "oracle", {}, "only an agent that is a class takes parameters"
+    yield f"{__name__}:tasks", {}, "only an agent that is a class takes parameters"
     yield type("None_", (Learner,), {"__init__": lambda self: None}), {}, "with bias"
-    yield f"{__name__}:Learner", {"bias": "1"}, "bias: an argument and a parameter as well"
+    yield f"{__name__}:Learner", {"bias": "1"}, "bias: given as an argument and as a parameter"
 
 
 @pytest.mark.parametrize(("agent", "arguments", "message"), list(_named()))

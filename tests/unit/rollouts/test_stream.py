@@ -447,10 +447,10 @@ class Wanting:
         (Stepper(), "is an instance; give its class"),
         (dict, "the class has neither act"),
         (Wanting, r"missing a required argument: 'weights'; give a function .* lambda: Wanting"),
-        (lambda a, b, c: None, r"takes \(observation\) or \(task, env\), this one takes 3"),
+        (lambda a, b, c: None, r"takes \(observation\) or \(task, env\), but this one takes 3"),
         (7, "neither a class nor a callable"),
         ("oracel", r"run_rollouts\(\): agent=oracel: an agent is"),
-        ("react", "agent=react: which model\\? Name it: agent_arguments: model=NAME, or"),
+        ("react", "agent=react: no model is given: give agent_arguments: model=NAME, or"),
         ("human", r"run_rollouts\(\): human talks to your terminal"),
     ],
 )

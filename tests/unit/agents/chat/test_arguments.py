@@ -77,7 +77,7 @@ def test_what_is_given() -> None:
         ({"temperature": "inf"}, "a number from 0 up is needed"),
         ({"seed": "1.5"}, "seed=1.5: a whole number is needed"),
         ({"max_tokens": "0"}, "max_tokens=0: a whole number of tokens from 1 up is needed"),
-        ({"max_tokens": "1", "max_completion_tokens": "1"}, "max_tokens is given as well"),
+        ({"max_tokens": "1", "max_completion_tokens": "1"}, "max_tokens is given, too"),
         ({"timeout": "0"}, "timeout=0: a number of seconds above 0 is needed"),
         ({"retries": "-1"}, "retries=-1: a whole number from 0 up is needed"),
         ({"history": "all"}, "history=all: a whole number of characters from 1 up is needed"),
@@ -103,7 +103,7 @@ def test_what_is_wrong_is_said_in_one_line(given: Mapping[str, str], said: str) 
 
 
 def test_a_model_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(AgentLoadError, match=r"which model.*model=NAME.*OPENAI_MODEL"):
+    with pytest.raises(AgentLoadError, match=r"no model is given.*model=NAME.*OPENAI_MODEL"):
         read_chat_arguments("react", {"api_key": "k"}, HERE)
     monkeypatch.setenv("OPENAI_MODEL", "from-environment")
     assert read_chat_arguments("react", {"api_key": "k"}, HERE).model == "from-environment"
@@ -184,9 +184,9 @@ def test_ones_own_templates_replace_ours_by_name(tmp_path: Path) -> None:
         ("task.txt", "$query\nit costs $5", "task.txt:2: a $ without a placeholder"),
         ("task.txt", "Do it.", "task.txt: it has no $query"),
         ("observation.txt", "$turns_left", "it has no $observation"),
-        ("raect.txt", "x", "raect.txt: there is no template of this name; known are"),
+        ("raect.txt", "x", "raect.txt: there is no template with this name. Allowed:"),
         ("raect.txt", "x", "Did you mean 'react'?"),
-        ("notes.md", "x", "there is no template in it; copy what you want to change with"),
+        ("notes.md", "x", "the folder contains no templates; copy those that you want to change"),
     ],
 )
 def test_a_wrong_template_is_said(tmp_path: Path, name: str, text: str, said: str) -> None:

@@ -135,7 +135,7 @@ def test_a_template_of_an_environment_of_the_users(tmp_path: Path) -> None:
     assert load_templates(tmp_path).overrides == ("perl",)
     assert system("react", "perl", "", tmp_path).startswith("Perl in /work, as ```perl.\n")
     (tmp_path / "ruby.txt").write_text("Ruby")
-    with pytest.raises(AgentLoadError, match="no template of this name"):
+    with pytest.raises(AgentLoadError, match="no template with this name"):
         load_templates(tmp_path)
 
 

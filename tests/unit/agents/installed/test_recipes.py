@@ -74,5 +74,5 @@ def test_the_oldest_node_is_a_version(tmp_path: Path, node: str, is_wrong: bool)
     with pytest.raises(AgentLoadError) as caught:
         load_recipe(str(path), tmp_path, "--option")
     assert str(caught.value) == (
-        f"--option: {path}: node: '>=22' is neither true nor a version, as '22.19'"
+        f"--option: {path}: node: '>=22' is neither true nor a version such as '22.19'"
     )

@@ -53,7 +53,7 @@ def test_doubled_braces_are_braces() -> None:
         ("''", "a command line is needed"),
         ("no-such-program-here x", "no program 'no-such-program-here' on the PATH"),
         ("./no/such", "the program .*/no/such does not exist"),
-        ("{url} x", r"may have no placeholder but \{here\}"),
+        ("{url} x", r"may contain no placeholder but \{here\}"),
     ],
 )
 def test_what_is_wrong_is_said_at_once(line: str, said: str) -> None:

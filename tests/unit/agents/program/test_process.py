@@ -206,18 +206,18 @@ program.close()
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "no program is named"),
-        ([""], "no program is named"),
+        ([], "no program is given"),
+        ([""], "no program is given"),
         (["no-such-program"], "there is no program 'no-such-program' on the PATH"),
         (["plain"], "there is no program 'plain' on the PATH; did you mean './plain'?"),
         (
             ["A=1", "sh"],
-            "there is no program 'A=1' on the PATH; a variable is set by 'env NAME=VALUE program'",
+            "there is no program 'A=1' on the PATH; use 'env NAME=VALUE program' to set a variable",
         ),
         (["./nothing"], "the program {folder}/nothing does not exist"),
-        (["./plain"], "the program {folder}/plain is not executable; chmod +x makes it so"),
+        (["./plain"], "the program {folder}/plain is not executable; run chmod +x on it"),
         (["../{name}"], "the program {folder}/../{name} is a folder, not a program"),
-        (["sh", "a\0b"], "'sh': a word of a command line holds no NUL character"),
+        (["sh", "a\0b"], "'sh': a word of a command line cannot contain a NUL character"),
     ],
 )
 def test_there_is_no_such_program(words: Sequence[str], message: str, tmp_path: Path) -> None:
