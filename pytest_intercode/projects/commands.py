@@ -168,7 +168,7 @@ class Commands(Sequence[Command]):
         """
         _check_texts("ran", words)
         if bool(words.strip()) == (re is not None):
-            raise TypeError("ran() takes the words at the beginning of a command, or re=")
+            raise TypeError("ran() takes either the words at the beginning of a command, or re=")
         question = f'ran("{words}"' if re is None else f"ran(re={_pattern_text(re)!r}"
         question += ", ok=True)" if ok else ")"
         matching = self._find(words, re)
@@ -189,7 +189,7 @@ class Commands(Sequence[Command]):
         """
         _check_texts("order", *commands)
         if len(commands) < 2 or not all(text.strip() for text in commands):
-            raise TypeError("order() takes two commands or more")
+            raise TypeError("order() takes at least two commands")
         question = f"order({', '.join(map(_quoted, commands))})"
         # Calls that programs reported cannot be ordered among the turns.
         from_turns = [command for command in self if command.source != "shim"]

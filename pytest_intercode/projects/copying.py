@@ -161,8 +161,8 @@ def _check_links(path: Path, root: Path, name: str) -> None:
     written_path = Path(os.path.normpath(path))
     if written_path.is_relative_to(root) and not path.resolve().is_relative_to(root.resolve()):
         raise ConfigurationError(
-            f"{name} {path}: a link leads out of {root}, and agents are shown nothing from there; "
-            "copy the folder into the project, or name it where it is"
+            f"{name} {path}: a link leads out of {root}, and agents see nothing from there; copy "
+            "the folder into the project, or give its real path"
         )
 
 
@@ -213,8 +213,9 @@ def _read_folder(
     names = _list_files(folder)
     if names is None and is_repository:
         raise ConfigurationError(
-            f"{folder} is in no git repository, so it is not known which files are the project's: "
-            "run `git init` there, or name a folder: @pytest.mark.intercode(project=FOLDER)"
+            f"{folder} is not in a git repository, so it is not known which files belong to the "
+            "project: run `git init` there, or name a folder: "
+            "@pytest.mark.intercode(project=FOLDER)"
         )
     budget = Budget(folder)
     try:
@@ -297,7 +298,7 @@ def _list_files(folder: Path) -> list[str] | None:
         )
     except FileNotFoundError:
         raise ConfigurationError(
-            "this machine has no git, which says what belongs to a project: install git"
+            "git is not installed, and it decides which files belong to a project: install git"
         ) from None
     except subprocess.TimeoutExpired:
         raise ConfigurationError(
@@ -371,15 +372,15 @@ def _lay_over(files: dict[str, ProjectFile], overlay: Path) -> None:
     for name, file in added_files.items():
         if _is_of_repository(name):
             raise ConfigurationError(
-                f"treatment {overlay}: {name}: a treatment has no repository; its files become the "
-                "project's"
+                f"treatment {overlay}: {name}: a treatment cannot contain a repository; its files "
+                "become the project's"
             )
         for path in (name, *map(str, PurePosixPath(name).parents)):
             present = files.get(path)
             if present is not None and stat.S_ISLNK(present.mode):
                 raise ConfigurationError(
                     f"treatment {overlay}: {name}: the project has a symbolic link at {path}, "
-                    "which a treatment does not replace; lay the file over what it leads to"
+                    "which a treatment does not replace; put the file where the link leads"
                 )
             if (present is not None and path != name) or (path == name and path in folders):
                 raise ConfigurationError(

@@ -185,14 +185,14 @@ def _describe_agent(count: int, key: str, gateway: GatewaySettings, mode: Record
         if count:
             return Fact("replays", f"{recordings}, and no model is called")
         remedy = "record its tests with --intercode-record=missing"
-        text = f"{recordings}, and --intercode-record=none lets no model be called: {remedy}"
+        text = f"{recordings}, and --intercode-record=none does not allow model calls: {remedy}"
         return Fact("replays", text, "problem")
     vendor = next((name for name in VENDORS if key in VENDORS[name].key_variables), "")
     if gateway.reaches_models:
         text = f"{recordings}, and models can be called"
         if vendor and vendor not in gateway.configured:
             vendors = ", ".join(gateway.configured)
-            return Fact("replays", f"{text}, of {vendors} alone: {key} is not set", "note")
+            return Fact("replays", f"{text}, but only those of {vendors}: {key} is not set", "note")
         return Fact("replays", text)
     keys = key if vendor else "OPENAI_API_KEY, ANTHROPIC_API_KEY"
     remedy = f"set {keys} or the address of a server (OPENAI_BASE_URL, ANTHROPIC_BASE_URL)"

@@ -84,9 +84,11 @@ def matches(name: str, path: str) -> bool:
 def _check_relative(kind: str, path: str) -> None:
     """Refuse a path that no file of a project can have, as nothing there would ever change."""
     if posixpath.isabs(path):
-        raise ValueError(f"run.{kind}({path!r}): a path is relative to the project's folder")
+        raise ValueError(
+            f"run.{kind}({path!r}): the path has to be relative to the project's folder"
+        )
     if posixpath.normpath(path).split("/")[0] == "..":
-        raise ValueError(f"run.{kind}({path!r}): this path leads out of the project's folder")
+        raise ValueError(f"run.{kind}({path!r}): the path leads out of the project's folder")
 
 
 def _describe(state: ProjectState, path: str) -> str:

@@ -166,9 +166,9 @@ def _describe_size(size: int, lines: Sequence[str]) -> str:
     else:
         name = f"exchange {largest} of {len(lines) - 2}"
     return (
-        f"the recording would have {size / 2**20:.1f} MiB, and may have {MAX_SIZE // 2**20}, so it "
-        f"is not written; its largest part is {name}, {len(lines[largest]) / 2**20:.1f} MiB "
-        "unpacked: let the agent read or print less"
+        f"the recording would have {size / 2**20:.1f} MiB, but at most {MAX_SIZE // 2**20} are "
+        f"allowed, so it is not written; its largest part is {name}, "
+        f"{len(lines[largest]) / 2**20:.1f} MiB unpacked: let the agent read or print less"
     )
 
 
@@ -193,9 +193,9 @@ def read_file(path: Path) -> FileContent:
     except _Mistake as mistake:
         problem = str(mistake)
     except gzip.BadGzipFile:
-        problem = "is not a recording: it is not gzip, or is damaged"
+        problem = "is not a recording: it is not a gzip file, or is damaged"
     except (EOFError, zlib.error):
-        problem = "is damaged: its gzip is torn"
+        problem = "is damaged: its gzip data is incomplete or broken"
     except OSError as error:
         problem = f"cannot be read: {error.strerror or error}"
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
@@ -218,12 +218,12 @@ def _read(path: Path) -> FileContent:
         raise _Mistake("is not a recording: its first line is not a head")
     if version > FORMAT_VERSION:
         raise _Mistake(
-            f"has format {version} of a newer pytest-intercode; this one reads {FORMAT_VERSION}"
+            f"has format {version}, of a newer pytest-intercode; this one reads {FORMAT_VERSION}"
         )
     end = _parse(rest.pop()) if rest else {}
     content = data[: len(data) - len(data.splitlines(keepends=True)[-1])]
     if end.get("end") != hashlib.sha256(content).hexdigest():
-        raise _Mistake("is damaged: its end is missing, or is not that of its content")
+        raise _Mistake("is damaged: its end is missing, or does not match its content")
     last = _parse(rest.pop())
     parts: list[Any] = []
     sizes: list[int] = []

@@ -350,7 +350,7 @@ class ItemRecording:
             return False
         if self.recorder.is_full:
             raise ConfigurationError(
-                f"{self.path}: what the agent asks and is answered is too large"
+                f"{self.path}: the agent's requests and their answers are too large"
             )
         models = tuple(sorted(self.recorder.models))
         head = replace(_masked(self.head, self.masks), files=dict(files or {}), models=models)
@@ -411,8 +411,8 @@ def open_recording(
             reason = "it is to be recorded again"
     if mode == "none":
         raise ConfigurationError(
-            f"{reason}, and --intercode-record=none lets no model be called; "
-            "record it with --intercode-record=missing"
+            f"{reason}, and --intercode-record=none does not allow model calls; record it with "
+            "--intercode-record=missing"
         )
     if not reaches_models:
         raise ConfigurationError(

@@ -280,7 +280,7 @@ class ProjectRun:
             JudgeError: the model cannot be reached, or gives no verdict; the test has an error.
         """
         if self._judge is None:
-            raise ConfigurationError("run.judge: nobody is there who could ask a model")
+            raise ConfigurationError("run.judge(): this run cannot ask a model")
         return self._judge(self, rubric, model=model, votes=votes, at_least=at_least)
 
     @property
@@ -291,8 +291,8 @@ class ProjectRun:
     def _live(self, name: str) -> ProjectEnvironment:
         if self._environment is None:
             raise ConfigurationError(
-                f"run.{name} needs the agent's sandbox, and this run was played from its record "
-                "alone: by replay='observations', or as its agent asks models without "
+                f"run.{name} needs the agent's sandbox, but this run was replayed from its record "
+                "alone: because of replay='observations', or as its agent calls models without "
                 "--intercode-gateway"
             )
         return self._environment

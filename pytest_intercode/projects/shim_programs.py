@@ -72,7 +72,7 @@ class ShimPrograms:
                 _check_name(name, argument, _RESERVED | {*agent_programs})
         for index, name in enumerate(watch):
             if name in fakes or name in watch[:index]:
-                place = "in fake=, too" if name in fakes else "there twice"
+                place = "also in fake=" if name in fakes else "given twice"
                 raise ConfigurationError(f"watch=: {name} is {place}; leave one out")
         return cls(
             {name: fake for name, fake in fakes.items() if isinstance(fake, Fake)},
@@ -105,8 +105,7 @@ def _check_name(name: object, argument: str, reserved: Collection[str]) -> None:
         )
     if name in reserved:
         raise ConfigurationError(
-            f"{argument}: {name} is a program that the agent itself is run by, so nothing may "
-            "stand in its place"
+            f"{argument}: {name} is a program that the agent itself needs, so it cannot be replaced"
         )
 
 
@@ -130,7 +129,7 @@ def _read_script(name: str, script: object, folder: Path) -> bytes:
         raise ConfigurationError(f"fake=: the script {path} has more than 16 MiB")
     if not content.startswith(b"#!"):
         raise ConfigurationError(
-            f"fake=: the first line of the script {path} has to say what runs it, such as "
+            f"fake=: the first line of the script {path} has to name its interpreter, as in "
             "#!/usr/bin/env python3"
         )
     return content

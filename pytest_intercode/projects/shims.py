@@ -304,8 +304,8 @@ def _make_ready(sandbox: Sandbox, address: str) -> None:
     status, output = sandbox.admin(command, _OPEN_TIMEOUT)
     if status == _NO_PERL:
         raise ConfigurationError(
-            f"fake= and watch= need {_PERL} in the sandbox, which the image {sandbox.spec.image} "
-            "has not; install it there (perl-base in Debian, perl elsewhere)"
+            f"fake= and watch= need {_PERL} in the sandbox, but the image {sandbox.spec.image} "
+            "does not have it; install it there (perl-base in Debian, perl elsewhere)"
         )
     if status != 0:
         reason = one_line(output.decode("utf-8", "replace").strip()[-300:]) or f"status {status}"

@@ -52,8 +52,8 @@ def find_treatments(
         raise ConfigurationError(f"treatments={str(folder)!r}: {error.strerror}") from None
     if not folders:
         raise ConfigurationError(
-            f"treatments={str(folder)!r}: has no folder in it; each is a treatment, with the files "
-            "that are laid over the project"
+            f"treatments={str(folder)!r}: contains no folders; each folder is a treatment, whose "
+            "files are laid over the project"
         )
     names = sorted({path.name.partition(_SEPARATOR)[0] for path in folders})
     if CONTROL in names:

@@ -593,8 +593,9 @@ def test_recordings_are_read(rules: Path, doctor: Doctor) -> None:
     assert report.status == 1
     assert "recordings" in report.problems()
     assert re.search(
-        r"^problem ~/project/tests/agents/.*torn\[codex\]\S* is damaged: its gzip is torn: look at "
-        r"it, delete it, and record it again with --intercode-record=missing$",
+        r"^problem ~/project/tests/agents/.*torn\[codex\]\S* is damaged: its gzip data is "
+        r"incomplete or broken: look at it, delete it, and record it again with "
+        r"--intercode-record=missing$",
         report.of("recordings"),
         re.M,
     )
@@ -608,11 +609,11 @@ def test_a_project_that_cannot_be_copied(
     agent = "--intercode-agent=mine.py:Agent"
     report = doctor(agent)
     assert report.status == 1
-    assert "~/project is in no git repository" in report.of("project copy")
+    assert "~/project is not in a git repository" in report.of("project copy")
     assert "run `git init` there" in report.of("project copy")
     assert report.of("replays") == ""  # an agent in this process calls its model itself
     (tmp_path / "bin").mkdir()
-    assert "problem this machine has no git" in doctor(agent, PATH=str(tmp_path / "bin")).of(
+    assert "problem git is not installed" in doctor(agent, PATH=str(tmp_path / "bin")).of(
         "project copy"
     )
 

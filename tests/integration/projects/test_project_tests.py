@@ -387,10 +387,10 @@ def test_a_mark_that_is_wrong_is_one_line(
 def test_a_mistake_is_shown_where_the_test_makes_it(pytester: pytest.Pytester) -> None:
     messages = {
         'run.ran(re="(")': "ValueError: ran(): re='(' is not a regular expression: missing ), *",
-        "run.ran()": "TypeError: ran() takes the words *",
-        'run.order("git add")': "TypeError: order() takes two commands or more",
+        "run.ran()": "TypeError: ran() takes either the words *",
+        'run.order("git add")': "TypeError: order() takes at least two commands",
         'run.read("NOPE.md")': "FileNotFoundError: NOPE.md",
-        'run.created("/etc")': "ValueError: run.created('/etc'): a path is relative to *",
+        'run.created("/etc")': "ValueError: run.created('/etc'): the path has to be relative to *",
         'Fake({"pr list": 7})': "*.ConfigurationError: Fake(*",
         "Fake({\"pr 'list\": 'a'})": "*.ConfigurationError: Fake(): the pattern *",
     }
@@ -417,7 +417,7 @@ def test_without_an_agent_it_is_skipped(pytester: pytest.Pytester) -> None:
 def test_a_project_without_a_repository(pytester: pytest.Pytester) -> None:
     (pytester.path / "agents.py").write_text(AGENTS)
     result = run(pytester, 'def test_it(intercode_project):\n    intercode_project.run("x")\n')
-    result.stdout.fnmatch_lines(["*is in no git repository*project=FOLDER*"])
+    result.stdout.fnmatch_lines(["*is not in a git repository*project=FOLDER*"])
     result.assert_outcomes(failed=1)
 
 

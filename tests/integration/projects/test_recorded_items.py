@@ -52,7 +52,7 @@ def test_from_the_first_run_to_ci(tmp_path: Path, bubblewrap: None) -> None:
 
     with ModelServer([Command("cat AGENTS.md; echo hi >x"), SCRIPT_TEXT]) as server:
         done = play(tmp_path, "--intercode-record=none", server=server)
-        assert "--intercode-record=none lets no model be called" in done.stdout
+        assert "--intercode-record=none does not allow model calls" in done.stdout
         assert not server.requests
         done = play(tmp_path, "--intercode-record=missing", server=server)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -102,7 +102,8 @@ def test_an_agent_in_the_tests_process_is_recorded_without_exchanges(
     test.write_text(f"{test.read_text().rstrip()}\n    run.check('true')\n")
     result = play(tmp_path, f"{options} --intercode-record=none")
     assert (
-        "run.check() needs the agent's sandbox, and this run was played from its " in result.stdout
+        "run.check() needs the agent's sandbox, but this run was replayed from its "
+        in result.stdout
     )
 
 

@@ -255,7 +255,7 @@ def test_a_folder_without_a_repository(tmp_path: Path, unpack: Unpack) -> None:
     (folder / "inner/file").write_text("x")
     (folder / "empty").write_text("")
     assert names_in(unpack(copy_project("example", tmp_path, tmp_path))) == {"inner/file", "empty"}
-    with pytest.raises(ConfigurationError, match="example is in no git repository"):
+    with pytest.raises(ConfigurationError, match="example is not in a git repository"):
         copy_project(None, folder, folder)
 
 

@@ -90,7 +90,7 @@ def test_a_project_without_a_repository(tmp_path: Path, text: str, state: str) -
     _write_test(tmp_path, text=text)
     _, fact = describe_project(_find(tmp_path), tmp_path, ())
     assert fact.state == state
-    assert "is in no git repository" in fact.text
+    assert "is not in a git repository" in fact.text
 
 
 @pytest.mark.parametrize(
@@ -100,12 +100,12 @@ def test_a_project_without_a_repository(tmp_path: Path, text: str, state: str) -
         (0, "", OPENAI, "ok codex: no recording, and models can be called"),
         (
             *(0, "", ANTHROPIC),
-            "note codex: no recording, and models can be called, of anthropic alone: "
+            "note codex: no recording, and models can be called, but only those of anthropic: "
             "OPENAI_API_KEY is not set",
         ),
         (
             *(0, "none", OPENAI),
-            "problem codex: no recording, and --intercode-record=none lets no model be called: "
+            "problem codex: no recording, and --intercode-record=none does not allow model calls: "
             "record its tests with --intercode-record=missing",
         ),
         (2, "none", NONE, "ok codex: 2 recordings, and no model is called"),
@@ -147,7 +147,9 @@ def test_files_that_are_no_recordings(tmp_path: Path) -> None:
     ]
     assert [fact.state for fact in facts] == ["ok", *["problem"] * 6]
     assert facts[0].text == "1 item in 1 folder can be read"
-    assert f"{newer} has format 99 of a newer pytest-intercode" in facts[1].text
+    assert f"{newer} has format 99, of a newer pytest-intercode" in facts[1].text
     remedy = "look at it, delete it, and record it again with --intercode-record=missing"
-    assert facts[2].text.endswith(f"torn-0.jsonl.gz is damaged: its gzip is torn: {remedy}")
+    assert facts[2].text.endswith(
+        f"torn-0.jsonl.gz is damaged: its gzip data is incomplete or broken: {remedy}"
+    )
     assert facts[-1].text == "2 more files cannot be read"

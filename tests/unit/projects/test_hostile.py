@@ -112,7 +112,7 @@ def test_a_treatment_with_settings_of_git(project: Path, tmp_path: Path, name: s
     path = tmp_path / "treatment" / name
     path.parent.mkdir(parents=True)
     path.write_text('[core]\nfsmonitor = "touch /tmp/x"\n')
-    with pytest.raises(ConfigurationError, match="a treatment has no repository"):
+    with pytest.raises(ConfigurationError, match="a treatment cannot contain a repository"):
         copy_folder(project, [tmp_path / "treatment"])
 
 

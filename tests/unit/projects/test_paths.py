@@ -38,13 +38,15 @@ def test_unchanged_is_about_all_that_can_happen() -> None:
 
 def test_a_path_outside_of_the_project_is_refused() -> None:
     """No file of a project has one, so that ``unchanged`` would hold whatever the agent did."""
-    message = r"run.unchanged\('/project/src'\): a path is relative to the project's folder"
+    message = (
+        r"run.unchanged\('/project/src'\): the path has to be relative to the project's folder"
+    )
     with pytest.raises(ValueError, match=message):
         ask_unchanged(STATE, "/project/src")
-    with pytest.raises(ValueError, match="is relative"):
+    with pytest.raises(ValueError, match="has to be relative"):
         ChangedPaths.of("created", STATE)("/docs")
     for path in ("..", "../src", "src/../../src"):
-        with pytest.raises(ValueError, match="this path leads out of the project's folder"):
+        with pytest.raises(ValueError, match="the path leads out of the project's folder"):
             ask_unchanged(STATE, path)
     assert ask_unchanged(STATE, "..legacy/")
 

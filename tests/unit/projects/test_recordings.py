@@ -343,13 +343,13 @@ def _pack(text: str) -> bytes:
     ("data", "problem"),
     [
         (b"", "is not a recording"),
-        (b"plain text\n", "is not a recording: it is not gzip, or is damaged"),
+        (b"plain text\n", "is not a recording: it is not a gzip file, or is damaged"),
         (_pack('{"x": 1}\n'), "is not a recording: its first line is not a head"),
         (_pack("[]\n"), "is not a recording: TypeError: a line is not an object"),
         (_pack("no JSON\nat all"), "is not a recording: JSONDecodeError"),
         (
             _pack('{"intercode_recording": 2}\n'),
-            "has format 2 of a newer pytest-intercode; this one reads 1",
+            "has format 2, of a newer pytest-intercode; this one reads 1",
         ),
         (_pack('{"intercode_recording": 1}\n'), "is damaged: its end is missing"),
         (_pack('{"intercode_recording": 1}\n{"end": "0"}\n'), "is damaged: its end is missing"),
@@ -418,14 +418,14 @@ def test_a_recording_has_a_bound(path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ConfigurationError) as raised:
         _record(path, "short", "long " * 50_000, mode="all")
     assert str(raised.value).endswith(
-        "may have 0, so it is not written; its largest part is exchange 2 of 2, 0.2 MiB unpacked: "
-        "let the agent read or print less"
+        "at most 0 are allowed, so it is not written; its largest part is exchange 2 of 2, 0.2 "
+        "MiB unpacked: let the agent read or print less"
     )
     assert path.read_bytes() == before
     monkeypatch.setattr(recording_file, "_MAX_UNPACKED", 400)
     path.rename(path.with_name("old.jsonl.gz"))
     with pytest.raises(
-        ConfigurationError, match="what the agent asks and is answered is too large"
+        ConfigurationError, match="the agent's requests and their answers are too large"
     ):
         _record(path, "long " * 500)
     assert not path.exists()

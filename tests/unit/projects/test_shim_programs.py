@@ -56,18 +56,21 @@ def test_sandboxes_with_the_same_programs_are_the_same() -> None:
         ({"watch": "pip"}, "watch='pip': give a list of programs"),
         ({"watch": 3}, "watch=3: give a list of programs"),
         ({"fakes": ["gh"]}, "fake=['gh']: give a mapping, such as {'gh': Fake({...})}"),
-        ({"watch": ["pip", "git", "pip"]}, "watch=: pip is there twice; leave one out"),
-        ({"fakes": {"gh": Fake()}, "watch": ["gh"]}, "watch=: gh is in fake=, too; leave one out"),
+        ({"watch": ["pip", "git", "pip"]}, "watch=: pip is given twice; leave one out"),
+        ({"fakes": {"gh": Fake()}, "watch": ["gh"]}, "watch=: gh is also in fake=; leave one out"),
         *(
-            ({"fakes": {name: Fake()}}, f"fake=: {name} is a program that the agent itself is run")
+            ({"fakes": {name: Fake()}}, f"fake=: {name} is a program that the agent itself needs")
             for name in ("node", "perl", "sh", "bash", "codex")
         ),
-        ({"watch": ["codex"]}, "watch=: codex is a program that the agent itself is run by"),
+        ({"watch": ["codex"]}, "watch=: codex is a program that the agent itself needs"),
         ({"fakes": {"gh": "missing.py"}}, "missing.py' for gh; for answers, give Fake({...})"),
         ({"fakes": {"gh": "."}}, "fake=: there is no script"),
         ({"fakes": {"gh": "a\0b"}}, "fake=: there is no script"),
         ({"fakes": {"gh": {"a": "b"}}}, "fake=: gh is {'a': 'b'}; give a Fake({...}) or the path"),
-        ({"fakes": {"gh": "plain.py"}}, "has to say what runs it, such as #!/usr/bin/env python3"),
+        (
+            {"fakes": {"gh": "plain.py"}},
+            "has to name its interpreter, as in #!/usr/bin/env python3",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:

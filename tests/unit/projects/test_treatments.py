@@ -42,7 +42,7 @@ def test_selected(folder: Path) -> None:
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="No such file or directory"):
         find_treatments(tmp_path / "none", ["codex"])
-    with pytest.raises(ConfigurationError, match="has no folder in it"):
+    with pytest.raises(ConfigurationError, match="contains no folders"):
         find_treatments(tmp_path, ["codex"])
     (tmp_path / "control").mkdir()
     with pytest.raises(ConfigurationError, match="'control' is the project without a treatment"):
