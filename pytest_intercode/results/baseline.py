@@ -51,7 +51,8 @@ class Baseline:
         self._names = shorten(self._solved)
         if not self._solved:
             raise ConfigurationError(
-                f"{option}={path}: holds no graded episode; write one with --intercode-results"
+                f"{option}={path}: contains no graded episodes; record a run with "
+                "--intercode-results"
             )
 
     def may_fail(self, task: Task, function: str, cell: Cell, *, is_only_agent: bool) -> str | None:

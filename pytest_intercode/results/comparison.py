@@ -342,17 +342,17 @@ class Compared:
         tests = self._find_changed(lambda record: _parts(record, *_PARTS_OF_TEST))
         sandboxes = self._find_changed(lambda record: _parts(record, "sandbox"))
         if queries:
-            warnings.append(f"the query is another in {_task_list(queries)}")
+            warnings.append(f"the query differs in {_task_list(queries)}")
         if tasks := [key for key in tasks if key not in queries]:
             warnings.append(
-                f"the task itself (gold, files or limits) is another in {_task_list(tasks)}"
+                f"the task itself (gold, files or limits) differs in {_task_list(tasks)}"
             )
         if tests := [key for key in tests if key not in queries]:
             warnings.append(
-                f"the test itself (its code, marks or parameters) is another in {_task_list(tests)}"
+                f"the test itself (its code, marks or parameters) differs in {_task_list(tests)}"
             )
         if sandboxes and old["sandbox"] == new["sandbox"]:
-            warnings.append(f"what its sandbox is made of is another in {_task_list(sandboxes)}")
+            warnings.append(f"what its sandbox is made of differs in {_task_list(sandboxes)}")
         if line := self._describe_disjoint():
             warnings.append(line)
         return warnings
@@ -370,8 +370,8 @@ class Compared:
         if sum(is_intercodes) != 1:
             return line
         return (
-            f"{line}, and files of InterCode's have others; play that one with "
-            "--intercode-agent=replay:FILE and --intercode-results, and compare what it records"
+            f"{line}, and InterCode's files have other ids; replay that one with "
+            "--intercode-agent=replay:FILE and --intercode-results, and compare its results"
         )
 
     def _find_changed(self, value_of: Callable[[EpisodeRecord], str]) -> list[TaskKey]:

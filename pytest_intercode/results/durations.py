@@ -45,6 +45,6 @@ def read_durations(path: Path) -> Durations:
         if record.graded:
             task_seconds[task.env, task.suite_name, task.id].append(record.seconds)
     if not task_seconds:
-        raise ConfigurationError(f"{path}: it holds no graded episode, so no task has a time")
+        raise ConfigurationError(f"{path}: contains no graded episodes, so no task has a time")
     times = {key: mean(seconds) for key, seconds in task_seconds.items()}
     return Durations(times, digest)

@@ -126,7 +126,7 @@ def _reading(path: Path) -> Iterator[None]:
             f"{path}: cannot be read: it is a folder, a file is needed"
         ) from None
     except UnicodeDecodeError:
-        raise ConfigurationError(f"{path}: not text in UTF-8; {_NEEDED}") from None
+        raise ConfigurationError(f"{path}: is not UTF-8 text; {_NEEDED}") from None
     except (OSError, EOFError, zlib.error) as error:
         raise ConfigurationError(f"{path}: cannot be read: {error}") from None
 
@@ -158,9 +158,7 @@ def _rows(path: Path, warn: Callable[[str], None] | None) -> Iterator[tuple[str,
 
 
 def _too_large(path: Path) -> ConfigurationError:
-    return ConfigurationError(
-        f"{path}: holds more than {_MAX_SIZE // 1024**3} GiB, which is more than is read"
-    )
+    return ConfigurationError(f"{path}: is too large: at most {_MAX_SIZE // 1024**3} GiB are read")
 
 
 def _parse_lines(
@@ -284,8 +282,8 @@ class ResultsFile:
     ) -> None:
         if is_packed(path):
             raise ConfigurationError(
-                f"{option}={path}: rows are appended to this file, so it is not packed; name one "
-                "without .gz, and pack it once the run is over"
+                f"{option}={path}: rows are appended to this file, so it cannot be compressed; "
+                "name one without .gz, and compress it after the run"
             )
         self.path = path
         self._option = option
@@ -363,7 +361,7 @@ class ResultsFile:
                 locked(file) and os.path.samestat(path.stat(), status)
             ):
                 raise ConfigurationError(
-                    f"{self._option}={path}: another run writes to this file; name another "
+                    f"{self._option}={path}: another run is writing to this file; name another "
                     "one, or wait until that run is over"
                 )
         except BaseException:
@@ -393,8 +391,8 @@ class ResultsFile:
         folder = Path(os.path.realpath(self.path)).parent
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ConfigurationError(
-                f"{self._option}={self.path}: holds something already, which is kept, and no file "
-                "can be made next to it, as its folder cannot be written to; name another file"
+                f"{self._option}={self.path}: is not empty, and is kept, but no file can be made "
+                "next to it, as its folder is not writable; name another file"
             )
 
     def _begin(self) -> None:

@@ -414,9 +414,9 @@ _NEEDED = {
 def _contradiction(line: Any) -> str:
     """Return what contradicts something else or is out of range; empty if nothing does."""
     if line.outcome is not None and line.reward is None:
-        return "it has an outcome and no reward"
+        return "it has an outcome but no reward"
     if any(line.turn_parts) and not line.turn_history.rewards:
-        return "it has turn_parts and no turn_history.rewards"
+        return "it has turn_parts but no turn_history.rewards"
     if line.pass_rate is not None and not 0 < line.pass_rate <= 1:  # NaN is neither
         return "pass_rate is not a number above 0 and up to 1"
     if line.tries is not None and line.tries < 1:
@@ -436,7 +436,10 @@ def _problem(error: ValidationError) -> str:
     if location[:1] == ("task_id",):
         return "it has no task_id" if kind == "missing" else "task_id is neither text nor a number"
     if location[:1] == ("format_version",) and kind == "less_than_equal":
-        return f"a newer version wrote it; this one reads format_version up to {FORMAT_VERSION}"
+        return (
+            "it was written by a newer version; this one reads format_version up to "
+            f"{FORMAT_VERSION}"
+        )
     name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     name = name.removeprefix(".")
     if kind == "missing":

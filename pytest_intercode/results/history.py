@@ -170,7 +170,7 @@ def _files_of(path: Path) -> Sequence[Path]:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
     if not files:
         raise ConfigurationError(
-            f"{path}: has no run: no file of this folder ends with {' or '.join(_SUFFIXES)}"
+            f"{path}: contains no runs: no file in this folder ends with {' or '.join(_SUFFIXES)}"
         )
     return files
 
@@ -192,7 +192,7 @@ def _read_kept(path: Path) -> list[KeptCell]:
         reason = getattr(error, "strerror", None) or error  # gzip's errors do not have it
         raise ConfigurationError(f"{path}: cannot be read: {reason}") from None
     if data is None:
-        raise ConfigurationError(f"{path}: holds more than {_MAX_SIZE // 1024**2} MiB")
+        raise ConfigurationError(f"{path}: is larger than {_MAX_SIZE // 1024**2} MiB")
     cells = []
     for number, line in enumerate(data.splitlines(), 1):
         try:
@@ -202,7 +202,7 @@ def _read_kept(path: Path) -> list[KeptCell]:
                 f"{path}:{number}: not a kept run: {_problem(error)}"
             ) from None
     if len({cell.run for cell in cells}) > 1:
-        raise ConfigurationError(f"{path}: not a kept run: its lines are of several runs")
+        raise ConfigurationError(f"{path}: not a kept run: its lines belong to several runs")
     return cells
 
 
@@ -210,7 +210,7 @@ def _problem(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     location = ".".join(map(str, first["loc"]))
     if location == "history_version":
-        return "a newer version wrote it; this one reads history_version 1"
+        return "it was written by a newer version; this one reads history_version 1"
     return f"{location}: {first['msg']}" if location else first["msg"]
 
 

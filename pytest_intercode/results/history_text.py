@@ -78,7 +78,7 @@ def describe_leaderboard(leaderboard: Leaderboard) -> str:
     if not leaderboard.common:
         return (
             f"{pluralize(count, 'agent')}, without a task that all have in common: the rates are "
-            "of different tasks, and say nothing about who is better"
+            "for different tasks, and do not show which is better"
         )
     if count == 1:
         return f"1 agent, over its {pluralize(leaderboard.common, 'task')}"

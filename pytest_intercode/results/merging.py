@@ -196,9 +196,9 @@ def _conflict(paths: Sequence[Path], one: _Placed, other: _Placed) -> str:
     if record.outcome != other.record.outcome:
         difference = f"{record.outcome} and {other.record.outcome}"
     return (
-        f"{paths[other.file]}: try {record.task.repeat} of {key_of(record)} is in "
-        f"{paths[one.file]}, too, and is another episode ({difference}); shards of one run hold no "
-        "try twice. With --last the last file counts; two runs are for `pytest-intercode compare`"
+        f"{paths[other.file]}: try {record.task.repeat} of {key_of(record)} is also in "
+        f"{paths[one.file]}, as another episode ({difference}); shards of one run do not repeat a "
+        "try. With --last the last file counts; use `pytest-intercode compare` for two runs"
     )
 
 

@@ -63,14 +63,16 @@ def read_predictions(path: Path) -> dict[str, Prediction]:
     if path.suffix not in (".json", ".jsonl"):
         if not path.exists():
             raise MissingFile(f"{path}: there is no such file")
-        raise ConfigurationError(f"{path}: predictions are a file of JSON Lines (.jsonl) or .json")
+        raise ConfigurationError(
+            f"{path}: predictions have to be a file of JSON Lines (.jsonl) or .json"
+        )
     predictions: dict[str, Prediction] = {}
     for location, row in read_rows(path):
         prediction = _prediction(location, row)
         if prediction.instance in predictions:
             raise ConfigurationError(
-                f"{location}: instance_id: {prediction.instance!r} is there twice; one prediction "
-                "counts for a task"
+                f"{location}: instance_id: {prediction.instance!r} is given twice; a task has one "
+                "prediction"
             )
         predictions[prediction.instance] = prediction
     return predictions
@@ -80,11 +82,11 @@ def _prediction(location: str, row: Mapping[str, Any]) -> Prediction:
     instance, patch = row.get("instance_id"), row.get("model_patch")
     if not isinstance(instance, str) or not instance:
         keys = ", ".join(row)
-        raise ConfigurationError(f"{location}: instance_id: a text is needed. There are: {keys}")
+        raise ConfigurationError(f"{location}: instance_id: a text is needed. The keys are: {keys}")
     if "model_patch" not in row:
         raise ConfigurationError(
-            f"{location}: model_patch is missing: the patch as git diff writes it, or null. There "
-            f"are: {', '.join(row)}"
+            f"{location}: model_patch is missing: the patch as git diff writes it, or null. The "
+            f"keys are: {', '.join(row)}"
         )
     if patch is not None and not isinstance(patch, str):
         raise ConfigurationError(

@@ -167,7 +167,7 @@ def test_no_gate(run: Run) -> None:
     ("content", "said"),
     [
         (None, "there is no such results file"),
-        ("", "holds no graded episode"),
+        ("", "contains no graded episodes"),
         ("nonsense\n", ":1: not JSON"),
         (
             '{"task_id": "1", "query": "q", "turn_history": {"actions": []}}\n',

@@ -166,7 +166,7 @@ def test_shards_by_the_times_of_an_earlier_run(
         ),
         (
             "--intercode-durations=a.jsonl --intercode-shard=1/2",
-            "--intercode-durations=*a.jsonl: it holds no graded episode, so no task has a time",
+            "--intercode-durations=*a.jsonl: contains no graded episodes, so no task has a time",
         ),
         ("--intercode-durations=suite.yaml --intercode-shard=1/2", "--intercode-durations=*"),
     ],

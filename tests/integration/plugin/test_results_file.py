@@ -52,8 +52,8 @@ def test_two_runs_on_one_file(pytester: pytest.Pytester, pretend: Path) -> None:
         second = pytester.runpytest(*RUN, *more)
         assert second.ret == pytest.ExitCode.USAGE_ERROR
         assert second.errlines == [
-            f"ERROR: --intercode-results={path}: another run writes to this file; name another "
-            "one, or wait until that run is over",
+            f"ERROR: --intercode-results={path}: another run is writing to this file; name "
+            "another one, or wait until that run is over",
             "",
         ]
         assert path.read_text() == before

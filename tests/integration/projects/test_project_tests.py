@@ -183,7 +183,7 @@ def test_runs(intercode_project):
         *(sys.executable, "-m", "pytest_intercode", "compare", "main.jsonl", "new.jsonl")
     )
     compared.stderr.fnmatch_lines(
-        "*warning: the test itself (its code, marks or parameters) is another in 1 task (*"
+        "*warning: the test itself (its code, marks or parameters) differs in 1 task (*"
     )
 
 

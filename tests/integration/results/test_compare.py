@@ -143,7 +143,7 @@ def test_one_of_several_agents_got_worse(
             ["a.jsonl", "words.jsonl"],
             "words.jsonl:1: not JSON: Expecting value; a results file is n",
         ),
-        (["a.jsonl", "log.jsonl"], "log.jsonl: not text in UTF-8; a results file is needed, as "),
+        (["a.jsonl", "log.jsonl"], "log.jsonl: is not UTF-8 text; a results file is needed, as "),
         (["a.jsonl", "./a.jsonl"], "a.jsonl: this is the same file; name the results of two runs"),
         (["a.jsonl", "b.jsonl", "--output=b.jsonl"], "--output=b.jsonl: this is one of the runs"),
         (["a.jsonl", "b.jsonl", "--output=a.jsonl/x"], "--output=a.jsonl/x: cannot be written: "),

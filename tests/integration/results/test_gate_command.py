@@ -206,7 +206,10 @@ def test_a_run_with_pass_rates(
         (["empty.jsonl"], "empty.jsonl: contains no recorded episodes"),
         (["r.jsonl", "--baseline=r.jsonl"], "--baseline=r.jsonl: this is the run itself"),
         (["r.jsonl", "--gate=tasks"], "--gate=tasks: needs --baseline=FILE.jsonl"),
-        (["r.jsonl", "--baseline=empty.jsonl"], "--baseline=empty.jsonl: holds no graded episode"),
+        (
+            ["r.jsonl", "--baseline=empty.jsonl"],
+            "--baseline=empty.jsonl: contains no graded episodes",
+        ),
     ],
 )
 def test_what_cannot_be_judged(

@@ -121,7 +121,7 @@ def test_the_output_is_whole_or_not_there(monkeypatch: pytest.MonkeyPatch) -> No
         (["out.jsonl", "a.jsonl", "./a.jsonl"], "a.jsonl: is given twice"),
         (["out.jsonl", "a.jsonl", "no.jsonl"], "no.jsonl: there is no such results file"),
         (["out.jsonl", "empty.jsonl"], "empty.jsonl: there are no recorded episodes to merge"),
-        (["out.jsonl", "a.jsonl", "b.jsonl"], "b.jsonl: try 1 of bash/t is in a.jsonl, too, "),
+        (["out.jsonl", "a.jsonl", "b.jsonl"], "b.jsonl: try 1 of bash/t is also in a.jsonl, "),
         (["a.jsonl/out.jsonl", "b.jsonl"], "a.jsonl/out.jsonl: cannot be written: "),
     ],
 )

@@ -253,8 +253,8 @@ def test_warnings() -> None:
         "the runs differ in profile: strict before, paper after",
         "the runs differ in agent argument model: one before, two after",
         "the runs differ in agent argument top: none before, 1 after",
-        "the query is another in 1 task (bash/b)",
-        "the task itself (gold, files or limits) is another in 1 task (bash/c)",
+        "the query differs in 1 task (bash/b)",
+        "the task itself (gold, files or limits) differs in 1 task (bash/c)",
     ]
     assert _compared(before, before).warnings() == []
 
@@ -271,8 +271,8 @@ def test_what_a_project_test_is_about_may_change() -> None:
     assert _compared(before, [row("a", **changes_of_project)]).warnings() == []
     after = [row("a", test="2"), row("b", values="2"), row("c", sandbox="2"), row("d")]
     assert _compared(before, after).warnings() == [
-        "the test itself (its code, marks or parameters) is another in 2 tasks (bash/a, bash/b)",
-        "what its sandbox is made of is another in 1 task (bash/c)",
+        "the test itself (its code, marks or parameters) differs in 2 tasks (bash/a, bash/b)",
+        "what its sandbox is made of differs in 1 task (bash/c)",
     ]
     elsewhere = [row("a", sandbox="2") | {"sandbox": "bubblewrap"}]
     here = [row("a") | {"sandbox": "docker"}]
@@ -296,7 +296,7 @@ def test_one_of_intercodes_runs_is_played_before_it_is_compared() -> None:
         "summary": {"max_reward": 1.0},
     }
     [line] = _compared([intercodes], [_row("a")]).warnings()
-    assert "InterCode's have others; play that one with --intercode-agent=replay:FILE" in line
+    assert "InterCode's files have other ids; replay that one with --intercode-agent=repl" in line
     assert _compared([intercodes], [intercodes]).warnings() == []
     [line] = _compared([_row("a")], [_row("b")]).warnings()
     assert line == "no task is in both runs: tasks are matched by env, suite and id"

@@ -23,7 +23,7 @@ from pytest_intercode.results.files import ResultsFile, read_records
 from pytest_intercode.results.format import from_row, to_line
 from pytest_intercode.system.files import write_file
 
-IN_USE = "another run writes to this file"
+IN_USE = "another run is writing to this file"
 
 
 def _line(number: int = 0) -> str:
@@ -378,8 +378,8 @@ def test_a_folder_that_cannot_be_written_to_is_named_at_once() -> None:
         )
         path.parent.chmod(0o755)
         assert done.stdout == (
-            f"--intercode-results={path}: holds something already, which is kept, and no file can "
-            "be made next to it, as its folder cannot be written to; name another file\n"
+            f"--intercode-results={path}: is not empty, and is kept, but no file can be made next "
+            "to it, as its folder is not writable; name another file\n"
         ), done.stderr
         assert path.read_text() == content
 
@@ -391,7 +391,7 @@ def test_a_name_of_a_packed_file_is_refused_before_anything_is_written(tmp_path:
         with pytest.raises(ConfigurationError) as caught:
             ResultsFile(path)
         assert str(caught.value) == (
-            f"--intercode-results={path}: rows are appended to this file, so it is not packed; "
-            "name one without .gz, and pack it once the run is over"
+            f"--intercode-results={path}: rows are appended to this file, so it cannot be "
+            "compressed; name one without .gz, and compress it after the run"
         )
         assert not path.exists()

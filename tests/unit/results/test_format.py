@@ -367,7 +367,7 @@ def test_nothing_recorded(tmp_path: Path, text: str) -> None:
     [
         ("no.jsonl", None, ": there is no such results file"),
         ("run.jsonl", b"{}\nx\n", ":1: not a recorded episode: it has no task_id"),
-        ("run.jsonl", b"\xff", ": not text in UTF-8; a results file is needed"),
+        ("run.jsonl", b"\xff", ": is not UTF-8 text; a results file is needed"),
         ("run.gz", b"plain", ": cannot be read: Not a gzipped file"),
         ("run.gz", gzip.compress(b"[]", mtime=0)[:10] + b"\xff" * 20, ": cannot be read: Error -3"),
         (
@@ -438,13 +438,16 @@ def test_keys_are_not_written_down(name: str, hidden: bool) -> None:
         ({"repeat": 10**30}, "repeat is not a number of a sensible size"),
         ({"reward": 10**400, "outcome": "failed"}, "reward is not a number"),
         ({"outcome": "won", "reward": 1.0}, "outcome is not one of solved, failed, out-of-budget"),
-        ({"format_version": 3}, "a newer version wrote it; this one reads format_version up to 2"),
+        (
+            {"format_version": 3},
+            "it was written by a newer version; this one reads format_version up to 2",
+        ),
         ({"turn_usage": [{"requests": "1"}]}, "turn_usage[0].requests is not a whole number"),
         ({"further": json.loads("[" * 300 + "]" * 300)}, "further is nested too deeply"),
         ({"end_state": json.loads('{"a": ' * 300 + "{}" + "}" * 300)}, "end_state is nested too"),
         (
             {"outcome": "failed", "reward": 0.0, "turn_parts": [{"rows": 1.0}]},
-            "it has turn_parts and no turn_history.rewards",
+            "it has turn_parts but no turn_history.rewards",
         ),
     ],
 )
@@ -491,7 +494,7 @@ def test_files_that_are_larger_than_is_read(
     else:
         with path.open("wb") as file:
             file.truncate(2 * 1024**3 + 1)
-    with pytest.raises(ConfigurationError, match="GiB, which is more than is read"):
+    with pytest.raises(ConfigurationError, match="GiB are read"):
         read_records(path)
 
 

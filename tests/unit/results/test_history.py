@@ -179,7 +179,7 @@ def test_without_a_common_task_nobody_is_better(tmp_path: Path) -> None:
     history = read_history([results(tmp_path / "run.jsonl", records)])
     leaderboard = make_leaderboard(history)
     assert [standing.verdict for standing in leaderboard.standings] == [None, None]
-    assert "say nothing about who is better" in describe_leaderboard(leaderboard)
+    assert "do not show which is better" in describe_leaderboard(leaderboard)
 
 
 def test_nothing_was_graded(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def kept_line(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ('"history_version":1', '"history_version":2', "a newer version wrote it"),
+        ('"history_version":1', '"history_version":2', "it was written by a newer version"),
         ('["bash","suite","a",1,1', '["bash","suite","a",2,1', "task a: 2 of 1 tries"),
         ('["bash","suite","a",1,1', '["bash","suite","a",1,0', "tasks.0.4: Input should be"),
         ('"run":"', '"run":"../', "run: "),
@@ -235,7 +235,7 @@ def test_lines_of_two_runs_are_not_one_kept_run(tmp_path: Path) -> None:
     other = KeptCell.model_validate_json(line).model_copy(update={"run": "0" * 16})
     path = tmp_path / "kept.jsonl"
     path.write_text(f"{line}\n{other.model_dump_json()}\n", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="lines are of several runs"):
+    with pytest.raises(ConfigurationError, match="lines belong to several runs"):
         read_history([path])
 
 
@@ -243,7 +243,9 @@ def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "notes.txt").write_text("text")
-    with pytest.raises(ConfigurationError, match="folder: has no run: no file of this folder"):
+    with pytest.raises(
+        ConfigurationError, match="folder: contains no runs: no file in this folder"
+    ):
         read_history([folder])
     (folder / "empty.jsonl").write_text("")
     with pytest.raises(ConfigurationError, match="contains no recorded episodes"):

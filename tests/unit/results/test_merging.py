@@ -72,7 +72,7 @@ def test_two_episodes_of_one_try_are_refused() -> None:
     with pytest.raises(ConfigurationError) as caught:
         _merge([_record("z"), _record("a", repeat=2)], [_record("a", "failed", repeat=2)])
     assert str(caught.value).startswith(
-        "2.jsonl: try 2 of bash/a is in 1.jsonl, too, and is another episode (solved and failed);"
+        "2.jsonl: try 2 of bash/a is also in 1.jsonl, as another episode (solved and failed);"
     )
     with pytest.raises(ConfigurationError, match="another episode \\(other actions or times\\)"):
         _merge([_record("a")], [_record("a")])

@@ -67,7 +67,7 @@ def test_other_forms_of_the_file(tmp_path: Path) -> None:
         ("p.jsonl", {}, "p.jsonl:1: instance_id: a text is needed"),
         ("p.jsonl", {"instance_id": "a", "patch": ""}, "model_patch is missing"),
         ("p.jsonl", {"instance_id": "a", "model_patch": 3}, "model_patch: a text or null is nee"),
-        ("p.csv", {}, "predictions are a file of JSON Lines"),
+        ("p.csv", {}, "predictions have to be a file of JSON Lines"),
     ],
 )
 def test_files_that_are_wrong(tmp_path: Path, name: str, content: Any, message: str) -> None:
@@ -80,7 +80,7 @@ def test_files_that_are_wrong(tmp_path: Path, name: str, content: Any, message: 
 def test_two_predictions_for_a_task(tmp_path: Path) -> None:
     row = json.dumps({"instance_id": "a", "model_patch": ""})
     (tmp_path / "p.jsonl").write_text(f"{row}\n{row}\n")
-    with pytest.raises(ConfigurationError, match=r"p\.jsonl:2: instance_id: 'a' is there twice"):
+    with pytest.raises(ConfigurationError, match=r"p\.jsonl:2: instance_id: 'a' is given twice"):
         read_predictions(tmp_path / "p.jsonl")
     with pytest.raises(ConfigurationError, match="there is no such file"):
         read_predictions(tmp_path / "none")

@@ -204,5 +204,5 @@ def test_a_value_of_the_wrong_kind(tmp_path: Path, change: dict[str, Any], said:
 def test_an_outcome_without_its_reward(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text(json.dumps({k: v for k, v in _row().items() if k != "reward"}))
-    with pytest.raises(ConfigurationError, match="it has an outcome and no reward"):
+    with pytest.raises(ConfigurationError, match="it has an outcome but no reward"):
         read_results(path)
