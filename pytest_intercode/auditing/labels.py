@@ -80,7 +80,8 @@ def _label(place: str, row: dict[str, Any]) -> Label:
         )
     if ("text" in row) == ("evidence" in row):
         raise ConfigurationError(
-            f"{place}: either text, which is judged, or evidence, which names a recorded episode"
+            f"{place}: give either text, which is judged, or evidence, which names a recorded "
+            "episode"
         )
     text, evidence = row.get("text", ""), row.get("evidence", "")
     return Label(place, row["task"], row["label"] == "pass", text, evidence)

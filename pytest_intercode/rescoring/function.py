@@ -50,8 +50,8 @@ class RewardFunction:
         """
         if is_cut(state):
             raise NotRecorded(
-                f"{record.task.env}: long outputs and results are cut or digests in the record, "
-                "which a function of your own is not given"
+                f"{record.task.env}: long outputs and results are truncated or only digests in "
+                "the record, so your own function cannot score them"
             )
         agent, gold = _sides(record, state)
         try:

@@ -33,7 +33,7 @@ from pytest_intercode.rewards.judged import judged_reward
 
 __all__ = ["Change", "Rescored", "rescore", "score"]
 
-_ADVICE = "play it again, or replay:FILE, where a model can be asked"
+_ADVICE = "run it again, or replay it with replay:FILE, where a model can be asked"
 
 _TaskOf: TypeAlias = Callable[[EpisodeRecord], "Task | None"]
 
@@ -178,7 +178,7 @@ def _todays_votes(record: EpisodeRecord, task: Task) -> JudgeRecord | None:
     if judge is None:
         return None
     if votes is None:
-        raise NotRecorded(f"{env}: the task has a judge now, and no votes are recorded: {_ADVICE}")
+        raise NotRecorded(f"{env}: the task has a judge now, but no votes are recorded: {_ADVICE}")
     if votes.digest != judge.digest:
         raise NotRecorded(
             f"{env}: the rubric or the model of the judge was changed, so the recorded votes are "
@@ -189,7 +189,7 @@ def _todays_votes(record: EpisodeRecord, task: Task) -> JudgeRecord | None:
 
 def _check_best(record: EpisodeRecord, changed: bool) -> None:
     """Check that the best turn of a run with feedback can be scored; only its state is recorded."""
-    env, advice = record.task.env, "play it again with --intercode-agent=replay:FILE"
+    env, advice = record.task.env, "run it again with --intercode-agent=replay:FILE"
     if changed:
         raise NotRecorded(
             f"{env}: the run had rewards as feedback, and of all its tries only the best is "
@@ -238,7 +238,7 @@ def score(
         return reward
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
         advice = REPLAY_ADVICE.format(profile=profile)
-        problem = f"{env}: the recorded end state is cut, or of another version"
+        problem = f"{env}: the recorded end state is truncated, or from another version"
         raise NotRecorded(f"{problem}: {advice}") from None
 
 

@@ -92,7 +92,9 @@ def test_a_task_with_a_user_is_refused(tmp_path: Path) -> None:
     suite = tmp_path / "suite.yaml"
     suite.write_text("env: bash\ntasks: [{id: a, query: q, gold: g, user: {replies: Yes.}}]\n")
     env = IntercodeEnv("bash", dataset=suite)
-    with pytest.raises(ConfigurationError, match=r"task 'a': it has a user .* Gymnasium can talk"):
+    with pytest.raises(
+        ConfigurationError, match=r"task 'a': it has a user .* Gymnasium can answer"
+    ):
         env.reset()
     env.close()
 

@@ -245,7 +245,7 @@ def test_recorded_options_count_or_those_of_today() -> None:
         ({"env": "python"}, "paper", "python: the paper profile compares what each test does"),
         ({"env": "python", "profile": "paper"}, "strict", "python: the strict profile has hidden"),
         ({"env": "bash", "end_state": {"agent": {}}}, "strict", "bash: the recorded end state is "),
-        ({"env": "sql", "end_state": {"agent": 3}}, "strict", "sql: the recorded end state is cut"),
+        ({"env": "sql", "end_state": {"agent": 3}}, "strict", "sql: the recorded end state is trun"),
         ({"env": "bash", "end_state": {}}, "strict", "bash: the record has no end state"),
         ({"env": "go"}, "strict", "go: its rewards are not known here; commands know"),
     ],
@@ -353,7 +353,7 @@ def test_a_function_is_not_given_what_was_cut() -> None:
     ]
     for given in cut:
         task = Task("t-1", "Find it.", ("g",), given["environment"][3:], "mine", "mine")
-        assert "cut or digests" in problem(given, reward=lambda *_: 1.0, tasks=[task])
+        assert "truncated or only digests" in problem(given, reward=lambda *_: 1.0, tasks=[task])
 
 
 def test_a_function_needs_the_task() -> None:
@@ -411,7 +411,7 @@ def test_the_table_and_the_file(folder: Path, capsys: pytest.CaptureFixture[str]
         ({"turn_parts": 3}, "not a recorded episode: turn_parts is not a list"),
         (
             {"turn_parts": [{"rows": 1.0}, {}], "turn_history": {"actions": ["a", "b"]}},
-            "not a recorded episode: it has turn_parts and no turn_history.rewards",
+            "not a recorded episode: it has turn_parts but no turn_history.rewards",
         ),
     ],
 )
@@ -588,4 +588,4 @@ def test_votes_are_on_the_rubric_of_today() -> None:
         [problem] = rescore([judged(0.0)], tasks=[changed], todays=True).problems
         assert "so the recorded votes are stale" in problem
     [problem] = rescore([row()], tasks=[task], todays=True).problems
-    assert problem.startswith("ctf: the task has a judge now, and no votes are recorded: ")
+    assert problem.startswith("ctf: the task has a judge now, but no votes are recorded: ")
