@@ -64,7 +64,7 @@ class ParameterSource:
         """
         if frozenset(given) != self.names:
             raise self._wrong(
-                f"{_named(given)} in place of {_named(self.names)}, as run_rollouts was given them"
+                f"{_named(given)} instead of {_named(self.names)}, which run_rollouts was given"
             )
         version = self._checks.whole("version", version)
         paths = {name: value for name, value in given.items() if isinstance(value, os.PathLike)}
@@ -133,7 +133,7 @@ class ParameterSource:
             raise self._wrong(f"{error}: JSON values and paths of files are allowed") from None
         if len(text) > _LARGEST:
             raise self._wrong(
-                f"{len(text):,} characters, and {_LARGEST:,} are allowed; write them into a "
+                f"{len(text):,} characters, but at most {_LARGEST:,} are allowed; write them to a "
                 "file, and give its path as a pathlib.Path"
             )
         copied: dict[str, object] = json.loads(text)

@@ -277,7 +277,7 @@ class Rollout:
         if task.judge is not None and judges is None:
             raise ConfigurationError(
                 f"{task.source or 'a task of your own'}: task {task.id!r}: it has a judge, which "
-                "is asked where a whole episode is played: by pytest, or run_rollouts()"
+                "needs a whole episode: run it with pytest or run_rollouts()"
             )
         if judges is not None:
             judges.check(task)
@@ -417,15 +417,15 @@ def _check_abilities(agent: Agent, environment: Environment, name: str) -> None:
     servers = task.view().mcp if task is not None and not agent.is_scripted else {}
     if servers and not agent.transports:
         raise ConfigurationError(
-            f"{option}: this agent cannot be given MCP servers; a class, a callable and `command:` "
-            "get them as task.mcp, and installed agents whose recipe has `mcp:`"
+            f"{option}: this agent cannot use MCP servers; use a class, a callable or `command:`, "
+            "which get them as task.mcp, or an installed agent whose recipe has `mcp:`"
         )
     for server_name, server in servers.items():
         transport = transport_of(server)
         if transport not in agent.transports:
             raise ConfigurationError(
-                f"{option}: this agent cannot be given the MCP server {server_name!r} "
-                f"({one_line(server):.80}); it speaks to servers by "
+                f"{option}: this agent cannot use the MCP server {server_name!r} "
+                f"({one_line(server):.80}); it connects to servers by "
                 f"{' and '.join(sorted(agent.transports))}, not by {transport}"
             )
 

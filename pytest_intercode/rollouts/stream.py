@@ -232,8 +232,8 @@ def _check_for_cluster(
     check_agent(agent, source)
     if provider is not None:
         raise ConfigurationError(
-            f"{source}: provider is of this process, and each node has its own; leave it out, "
-            "and say in Cluster(sandbox=...) what nodes are to use"
+            f"{source}: provider belongs to this process, but each node has its own; leave it "
+            "out, and configure nodes with Cluster(sandbox=...)"
         )
 
 
@@ -253,8 +253,8 @@ def _services(
     if installed and not on_nodes:
         if provider is not None:
             raise ConfigurationError(
-                f"{source}: the agent {factory.name} lives in the sandbox and needs sandboxes of "
-                "its own; leave provider out"
+                f"{source}: the agent {factory.name} runs in the sandbox and needs its own "
+                "sandboxes; leave provider out"
             )
         settings = SandboxSettings(readonly=factory.readonly, scratch=factory.scratch)
         provider = SandboxProvider(settings)
@@ -432,7 +432,8 @@ def _listed(tasks: Any, data: str | None, source: str, permissions: Permissions)
         return runnable(tasks_called(os.fspath(tasks), data, source, permissions), permissions)
     if not isinstance(tasks, Iterable):
         raise ConfigurationError(
-            f"{source}: tasks are a name, a path or tasks, not {type(tasks).__name__}"
+            f"{source}: tasks has to be a name, a path or an iterable of tasks, not "
+            f"{type(tasks).__name__}"
         )
     if isinstance(tasks, Sequence):
         return runnable([_checked(task, source) for task in tasks], permissions)
@@ -442,7 +443,7 @@ def _listed(tasks: Any, data: str | None, source: str, permissions: Permissions)
 def _checked(task: object, source: str) -> Task:
     if not isinstance(task, Task):
         raise ConfigurationError(
-            f"{source}: each task is a Task, not {type(task).__name__}: {task!r:.60}"
+            f"{source}: each task has to be a Task, not {type(task).__name__}: {task!r:.60}"
         )
     return task
 
@@ -457,10 +458,11 @@ def _check_tokens(tokens: object, agent: object, on_nodes: bool, source: str) ->
         return
     problem = ""
     if tokens not in TOKEN_SERVERS:
-        problem = f"there are {' and '.join(TOKEN_SERVERS)}"
+        problem = f"allowed are {' and '.join(TOKEN_SERVERS)}"
     elif not isinstance(agent, str):
         problem = (
-            "it is for an agent that is named and a program, such as command:CMDLINE or opencode"
+            "it needs an agent that is given by name and is a program, such as command:CMDLINE or "
+            "opencode"
         )
     elif on_nodes:
         problem = "nodes do not ask for tokens; leave cluster out"
@@ -478,7 +480,9 @@ def _load(
     """Load the agent; messages name the arguments of a program instead of pytest's options."""
     if not isinstance(agent, str):
         if arguments:
-            raise ConfigurationError(f"{source}: agent_arguments are for an agent that is named")
+            raise ConfigurationError(
+                f"{source}: agent_arguments needs an agent that is given by name"
+            )
         return factory_of(agent, parameters)
     gateway = GatewaySettings.of_environment(programs=True, tokens=tokens) if tokens else None
     try:
@@ -490,5 +494,5 @@ def _load(
         raise AgentLoadError(f"{source}: {message}") from None
     if factory.terminal:
         factory.close()
-        raise ConfigurationError(f"{source}: {agent} talks to your terminal; it plays in pytest")
+        raise ConfigurationError(f"{source}: {agent} uses your terminal; run it with pytest")
     return factory

@@ -155,8 +155,8 @@ class Cluster:
                 if connection.executors and not connection.given_up:
                     assert self._agent is not None
                     raise ConfigurationError(
-                        f"{source}: another stream has this cluster play {self._agent.name}, "
-                        "with other settings; close that one first"
+                        f"{source}: another stream uses this cluster for {self._agent.name}, with "
+                        "other settings; close that one first"
                     )
                 self.close()
                 connection = None
@@ -258,9 +258,9 @@ def check_agent(agent: object, source: str) -> str:
             raise ConfigurationError(f"{source}: {reason}; leave cluster out")
         return agent
     raise ConfigurationError(
-        f"{source}: the agent {agent!r:.60} is an object of this process, and each node makes its "
-        "own: name a class or a function in a file of its own, agent='policy.py:Policy' or "
-        "'module:Policy', and give what changes as parameters="
+        f"{source}: the agent {agent!r:.60} is an object of this process, but each node makes its "
+        "own: name a class or a function in its own file, agent='policy.py:Policy' or "
+        "'module:Policy', and pass what changes as parameters="
     )
 
 

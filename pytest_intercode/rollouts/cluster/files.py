@@ -139,8 +139,8 @@ class FileIndex:
         archive = _archived(_listed(folder), _MAX_AGENT)
         if archive is None:
             raise ConfigurationError(
-                f"{source}: the folder {folder} is sent to every node, and holds more than "
-                f"{_MAX_AGENT // 1024**2} MiB; put the agent into a folder of its own"
+                f"{source}: the folder {folder} is sent to every node, but has more than "
+                f"{_MAX_AGENT // 1024**2} MiB; put the agent into its own folder"
             )
         return self._keep(archive, "folder")
 
@@ -178,8 +178,8 @@ class FileIndex:
                 yield piece
         if content.hexdigest() != digest:  # otherwise it would count as a fault of nodes
             raise ConfigurationError(
-                f"{source!s:.500}: it was changed or removed before it was sent to a node; leave "
-                "the files of tasks as they are until the run's end"
+                f"{source!s:.500}: it was changed or removed before it was sent to a node; do not "
+                "change the files of tasks during the run"
             )
 
     def _make(self, path: Path) -> FileRef | None:
@@ -196,7 +196,7 @@ class FileIndex:
                 archive = _archived(paths, _MAX_FOLDER)
                 if archive is None:
                     raise ConfigurationError(
-                        f"{path}: a folder that is sent to nodes may hold "
+                        f"{path}: a folder that is sent to nodes may have at most "
                         f"{_MAX_FOLDER // 1024**2} MiB; pack it as a .tar"
                     )
                 return self._keep(archive, "folder")
@@ -214,7 +214,7 @@ class FileIndex:
         archive = _archived(context_files(path), _MAX_FOLDER)
         if archive is None:
             raise ConfigurationError(
-                f"{path}: what its build may use is sent to nodes, and holds more than "
+                f"{path}: its build context is sent to nodes, but has more than "
                 f"{_MAX_FOLDER // 1024**2} MiB"
             )
         return self._keep(archive, "context")._replace(name=path.name)

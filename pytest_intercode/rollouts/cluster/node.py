@@ -462,7 +462,7 @@ def _make_provider(
     if settings.network and backend.shares_network:
         raise ConfigurationError(
             f"--intercode-network: a sandbox of {backend.name} would share the node's network, "
-            "and reach the ports of Ray; take Docker, or --intercode-allow-host"
+            "and reach the ports of Ray; use Docker, or --intercode-allow-host"
         )
     problem = backend.problem()
     if problem:

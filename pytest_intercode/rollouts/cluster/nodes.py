@@ -352,7 +352,7 @@ class NodePool:
         problems, self._problems = self._problems or {}, None
         if problems:
             await asyncio.wait(problems.values(), timeout=_START_TIMEOUT)
-        late = f"no process of ours started in {_START_TIMEOUT:.0f} s; other jobs may have its CPUs"
+        late = f"no process of ours started in {_START_TIMEOUT:.0f} s; other jobs may use its CPUs"
         lines = [
             f"node {name}: {problem.result() if problem.done() else late}"
             for name, problem in problems.items()

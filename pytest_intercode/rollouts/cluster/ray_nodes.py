@@ -56,7 +56,7 @@ class RayNodes:
         # Check this first, because `close` would end a connection that is not ours.
         if getattr(sys.modules.get("ray"), "is_initialized", bool)():
             raise ConfigurationError(
-                f"{_OPTION}={address}: this process is connected to a Ray cluster already"
+                f"{_OPTION}={address}: this process is already connected to a Ray cluster"
             )
         self._local: LocalCluster | None = None
         self._environment = {name: os.environ.get(name) for name in _VARIABLES}
@@ -163,9 +163,9 @@ class RayNodes:
             target = _resolve(address, source)
             if os.environ.get("RAY_AUTH_MODE") != "token" and not insecure:
                 raise ConfigurationError(
-                    f"{source}: a Ray cluster runs code of whoever reaches it: start it and this "
-                    "with RAY_AUTH_MODE=token (docs/cluster.md), or give "
-                    "--intercode-cluster-insecure if nobody else reaches it"
+                    f"{source}: a Ray cluster runs code of anyone who can reach it: start it and "
+                    "this run with RAY_AUTH_MODE=token (docs/cluster.md), or give "
+                    "--intercode-cluster-insecure if nobody else can reach it"
                 )
             _probe(target, source)
         with _undisturbed(), warnings.catch_warnings():
@@ -278,8 +278,8 @@ def _resolve(address: str, source: str) -> str:
     """
     if address.startswith("ray://") or os.environ.get("RAY_ADDRESS", "").startswith("ray://"):
         raise ConfigurationError(
-            f"{source}: the driver has to run on a machine of the cluster, and Ray's client "
-            "(ray://) is not; use ray job submit (docs/cluster.md)"
+            f"{source}: the driver has to run on a machine of the cluster, not over Ray's client "
+            "(ray://); use ray job submit (docs/cluster.md)"
         )
     if address != "auto":
         return address
@@ -292,8 +292,8 @@ def _resolve(address: str, source: str) -> str:
         if bootstrap_address:
             return str(bootstrap_address)
     raise ConfigurationError(
-        f"{source}: no Ray cluster runs on this machine, and RAY_ADDRESS is not set; ray start "
-        "makes one, or give its address, or local:N"
+        f"{source}: no Ray cluster runs on this machine, and RAY_ADDRESS is not set; start one "
+        "with ray start, or give its address, or local:N"
     )
 
 

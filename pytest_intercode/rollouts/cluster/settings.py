@@ -108,7 +108,7 @@ def why_not_on_nodes(name: str) -> str:
     """Return why nodes cannot create an agent of this name; empty if they can."""
     head = name.partition(":")[0]
     if head == "human":
-        return "the agent human plays at this terminal"
+        return "the agent human uses this terminal"
     if head in _INSTALLED:
         return "an agent that is installed into sandboxes cannot be run on a cluster yet"
     return ""

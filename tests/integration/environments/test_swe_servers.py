@@ -288,7 +288,7 @@ def test_the_suite_of_the_page(pytester: pytest.Pytester, suite: str, quick_sand
     run(pytester, "oracle", quick_sandbox)[0].assert_outcomes(passed=1)
     result, text = run(pytester, "mcp:true", quick_sandbox)
     assert result.ret != 0
-    assert "--intercode-agent=mcp:true: this agent cannot be given MCP servers" in text
+    assert "--intercode-agent=mcp:true: this agent cannot use MCP servers" in text
     Path("suite.yaml").write_text(suite.replace("mcp: {tickets", "mcp: {a b"))
     result, text = run(pytester, "oracle", quick_sandbox)
     assert result.ret != 0

@@ -285,8 +285,8 @@ def test_an_agent_that_asks_elsewhere_is_told_once(
     ("agent", "tokens", "problem"),
     [
         ("oracle", "vllm", "and this agent does not use it"),
-        ("command:true", "tgi", "tokens='tgi': there are vllm and sglang"),
-        (lambda task, env: None, "vllm", "it is for an agent that is named"),
+        ("command:true", "tgi", "tokens='tgi': allowed are vllm and sglang"),
+        (lambda task, env: None, "vllm", "it needs an agent that is given by name"),
     ],
 )
 def test_what_has_no_tokens_is_refused(

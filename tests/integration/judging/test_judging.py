@@ -158,7 +158,7 @@ def test_gymnasium_refuses_a_task_with_a_judge() -> None:
     task = replace(bundled_tasks("sql", "sql")[0], judge=Judge("Is it short?", "judge-1", 1, 0.5))
     environment = IntercodeEnv("sql")
     try:
-        with pytest.raises(ConfigurationError, match="it has a judge, which is asked where a whol"):
+        with pytest.raises(ConfigurationError, match="it has a judge, which needs a whole episode"):
             environment.reset(options={"task": task})
     finally:
         environment.close()
@@ -311,7 +311,7 @@ def test_another_episode_is_not_in_the_recording(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_one_line() -> None:
-    with pytest.raises(ConfigurationError, match="it has a judge, which is asked where a whole"):
+    with pytest.raises(ConfigurationError, match="it has a judge, which needs a whole"):
         play(rollout(None, "5", "submit"))
     with pytest.raises(ConfigurationError, match="task 't': judge: no model is within reach: set"):
         play(rollout(Judges(GatewaySettings()), "5", "submit"))

@@ -245,7 +245,11 @@ def test_recorded_options_count_or_those_of_today() -> None:
         ({"env": "python"}, "paper", "python: the paper profile compares what each test does"),
         ({"env": "python", "profile": "paper"}, "strict", "python: the strict profile has hidden"),
         ({"env": "bash", "end_state": {"agent": {}}}, "strict", "bash: the recorded end state is "),
-        ({"env": "sql", "end_state": {"agent": 3}}, "strict", "sql: the recorded end state is trun"),
+        (
+            {"env": "sql", "end_state": {"agent": 3}},
+            "strict",
+            "sql: the recorded end state is trun",
+        ),
         ({"env": "bash", "end_state": {}}, "strict", "bash: the record has no end state"),
         ({"env": "go"}, "strict", "go: its rewards are not known here; commands know"),
     ],

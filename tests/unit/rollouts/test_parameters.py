@@ -168,7 +168,7 @@ def test_two_threads_that_set_them_give_the_earlier_ones_back_once(tmp_path: Pat
     ("given", "version", "message"),
     [
         ({"bias": {1, 2}}, None, "not JSON serializable: JSON values and paths of files"),
-        ({"bias": "x" * 2**21}, None, "write them into a file"),
+        ({"bias": "x" * 2**21}, None, "write them to a file"),
         ({"bias": Path("/nonexistent/w")}, None, "/nonexistent/w cannot be copied: No such file"),
         ({"bias": 1}, 0, "parameters_version=0: a whole number from 1 up"),
         ({"bias": 1}, True, "parameters_version=True"),
@@ -181,9 +181,9 @@ def test_what_is_wrong_is_said(given: dict[str, Any], version: Any, message: str
 
 def test_names_stay_the_same() -> None:
     with run_rollouts(tasks(1), Learner, parameters={"bias": math.pi}) as records:
-        with pytest.raises(ConfigurationError, match="weights in place of bias"):
+        with pytest.raises(ConfigurationError, match="weights instead of bias"):
             records.set_parameters({"weights": 1})
-        with pytest.raises(ConfigurationError, match="none in place of bias"):
+        with pytest.raises(ConfigurationError, match="none instead of bias"):
             records.set_parameters({})
 
 

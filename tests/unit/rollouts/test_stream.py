@@ -451,7 +451,7 @@ class Wanting:
         (7, "neither a class nor a callable"),
         ("oracel", r"run_rollouts\(\): agent=oracel: an agent is"),
         ("react", "agent=react: no model is given: give agent_arguments: model=NAME, or"),
-        ("human", r"run_rollouts\(\): human talks to your terminal"),
+        ("human", r"run_rollouts\(\): human uses your terminal"),
     ],
 )
 def test_what_is_no_agent(agent: Any, message: str) -> None:
@@ -470,7 +470,7 @@ def test_what_is_no_agent(agent: Any, message: str) -> None:
             r"run_rollouts\('bahs'\): there is no .* Did you mean 'bash'\? Allowed: the suites",
         ),
         ("nothing.yaml", "nothing.yaml"),
-        (7, r"run_rollouts\(\): tasks are a name, a path or tasks, not int"),
+        (7, r"run_rollouts\(\): tasks has to be a name, a path or an iterable of tasks, not int"),
         ([], "there are no tasks to run"),
         ([replace(TASK, skip="not here")], "none of the 1 tasks can be run here; t: not here"),
     ],
@@ -483,7 +483,7 @@ def test_what_are_no_tasks(tasks: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("tasks", "profile", "message"),
     [
-        (["one"], "strict", "each task is a Task, not str: 'one'"),
+        (["one"], "strict", "each task has to be a Task, not str: 'one'"),
         ([replace(TASK, env="bash")], "paper", "bash episodes of the paper profile depend on"),
         ([replace(TASK, env="none")], "strict", "the environment 'none' is not installed"),
         (itertools.repeat(replace(TASK, skip="no")), "strict", "none of the 10000 tasks"),
@@ -522,7 +522,7 @@ def test_what_is_found_when_a_task_comes(tasks: Any, profile: Any, message: str)
         ({"cluster": 5}, "cluster=5: a pytest_intercode.Cluster is needed"),
         ({"parameters": ["w"]}, r"parameters=\['w'\]: a dictionary is needed"),
         ({"agent_arguments": {"a": 5}}, "agent_arguments: a=5: a text is needed"),
-        ({"agent_arguments": {"a": "b"}}, "agent_arguments are for an agent that is named"),
+        ({"agent_arguments": {"a": "b"}}, "agent_arguments needs an agent that is given by name"),
     ],
 )
 def test_arguments_that_make_no_sense(options: Any, message: str) -> None:

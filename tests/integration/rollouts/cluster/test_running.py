@@ -277,7 +277,7 @@ def test_an_agent_that_ends_its_process_gains_nothing(cluster: RayCluster, folde
     ("asked", "said"),
     [
         (("-n", "2"), "the nodes of the cluster replace xdist's workers"),
-        (("--intercode-agent=human",), "the agent human plays at this terminal"),
+        (("--intercode-agent=human",), "the agent human uses this terminal"),
         (("--intercode-agent=agents/none.py:A",), "there is no file"),
         (("--intercode-network", "--intercode-agent=oracle"), "would share the node's network"),
     ],

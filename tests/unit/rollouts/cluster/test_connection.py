@@ -191,7 +191,7 @@ def test_two_streams_share_the_nodes(start: Start) -> None:
         run_rollouts(tasks(30), concurrency=2, **asked) as two,
     ):
         assert next(one).task.id
-        with pytest.raises(ConfigurationError, match="another stream has this cluster play"):
+        with pytest.raises(ConfigurationError, match="another stream uses this cluster for"):
             run_rollouts(tasks(1), "policy.py:Other", cluster=cluster)
         assert len([record for pair in zip(one, two, strict=False) for record in pair]) == 58
     assert cluster.connected == 1
@@ -266,9 +266,9 @@ def _policy_of_this_process(observation: object) -> str:
     [
         ({"agent": _policy_of_this_process}, r"an object of this process.*name a class or a func"),
         ({"agent": lambda: None}, r"agent='policy\.py:Policy' or 'module:Policy'"),
-        ({"agent": "human"}, "plays at this terminal; leave cluster out"),
+        ({"agent": "human"}, "uses this terminal; leave cluster out"),
         ({"agent": "codex"}, "installed into sandboxes cannot be run on a cluster yet; leave clus"),
-        ({"provider": "any"}, r"provider is of this process.*Cluster\(sandbox=\.\.\.\)"),
+        ({"provider": "any"}, r"provider belongs to this process.*Cluster\(sandbox=\.\.\.\)"),
         ({"agent": "policy.py:Nothing"}, "has no 'Nothing'"),
         ({"agent": "policy.py:function", "parameters": {"a": 1}}, "that is a class"),
         ({"profile": "paper"}, "paper profile depend on those before.*leave cluster out"),

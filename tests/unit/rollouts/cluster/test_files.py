@@ -142,7 +142,7 @@ def test_an_agents_folder_leaves_tools_behind_and_has_a_limit(tmp_path: Path) ->
     assert names == {"agent.py", "lib/beside.py"}
     with (tmp_path / "agent/large").open("wb") as file:
         file.truncate(65 * 1024**2)
-    with pytest.raises(ConfigurationError, match="put the agent into a folder of its own"):
+    with pytest.raises(ConfigurationError, match="put the agent into its own folder"):
         FileIndex().agent(tmp_path / "agent", "--intercode-agent=agent/agent.py:A")
 
 

@@ -27,7 +27,7 @@ def test_a_connection_of_somebody_elses_stays(
         monkeypatch.setitem(sys.modules, name, ray)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     environment = dict(os.environ)
-    with pytest.raises(ConfigurationError, match="is connected to a Ray cluster already") as error:
+    with pytest.raises(ConfigurationError, match="is already connected to a Ray cluster") as error:
         RayNodes(address, insecure=True)
     assert str(error.value).startswith(f"--intercode-cluster={address}: ")
     assert not calls
