@@ -171,7 +171,7 @@ class Price:
     def __post_init__(self) -> None:
         for number in (self.input, self.output, self.cached, self.cache_write):
             if number is not None and not (math.isfinite(number) and number >= 0):
-                raise ValueError(f"a price is a number from 0 up, found {number!r}")
+                raise ValueError(f"a price has to be a number from 0 up, found {number!r}")
 
     def cost(self, usage: Usage) -> float:
         """Return the cost of a usage."""

@@ -55,13 +55,13 @@ class LazyGateway:
             return
         if settings.offline:
             raise ConfigurationError(
-                f"{subject}: --intercode-record=none calls no model; replay its answers with "
-                "--intercode-gateway-replay"
+                f"{subject}: --intercode-record=none does not allow model calls; replay answers "
+                "with --intercode-gateway-replay"
             )
         if not (settings.keys.get("openai") or _has_own_server(settings)):
             raise ConfigurationError(
-                f"{subject}: no model is within reach: set OPENAI_API_KEY, or OPENAI_BASE_URL for "
-                "a server of your own with OpenAI's API, or replay answers with "
+                f"{subject}: no model can be reached: set OPENAI_API_KEY, or OPENAI_BASE_URL for "
+                "your own server with OpenAI's API, or replay answers with "
                 "--intercode-gateway-replay"
             )
 

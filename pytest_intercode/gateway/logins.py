@@ -279,13 +279,13 @@ class Login:
         """
         tokens = self._tokens(self._read())
         if tokens.expires is None:
-            return "it is there"
+            return "it exists"
         if tokens.has_ended:
             if not tokens.refresh:
-                raise self._error(f"it has ended: {self.form.remedy}")
-            return "its token has ended, and is renewed when it is needed"
+                raise self._error(f"it has expired: {self.form.remedy}")
+            return "its token has expired, and is renewed when needed"
         end = datetime.fromtimestamp(tokens.expires).astimezone()
-        return f"its token is good until {end:%Y-%m-%d %H:%M}"
+        return f"its token is valid until {end:%Y-%m-%d %H:%M}"
 
     def headers(self, refused: str = "") -> dict[str, str]:
         """Return the headers of a request, with a valid token.
@@ -308,7 +308,7 @@ class Login:
     def _renew(self, tokens: Tokens) -> Tokens:
         """Renew the tokens in the file, and return them."""
         if not tokens.refresh:
-            raise self._error(f"it has ended: {self.form.remedy}")
+            raise self._error(f"it has expired: {self.form.remedy}")
         folder = self.path.parent
         with contextlib.ExitStack() as stack:
             for lock in self.form.locks(folder):
@@ -367,7 +367,7 @@ class Login:
         except HTTPError as error:
             error.close()
             if error.code in (400, 401, 403, 404):
-                raise self._error(f"it has ended: {self.form.remedy}") from None
+                raise self._error(f"it has expired: {self.form.remedy}") from None
             raise self._error(f"{self._token_url} answered {error.code}") from None
         except (URLError, OSError) as error:
             reason = error.reason if isinstance(error, URLError) else error
@@ -392,7 +392,7 @@ class Login:
             if not stat.S_ISREG(status.st_mode):
                 raise self._error("it is not a regular file")
             if status.st_uid != user_id():
-                raise self._error("it belongs to somebody else")
+                raise self._error("it belongs to another user")
             if status.st_mode & 0o077:
                 mode = stat.S_IMODE(status.st_mode)
                 raise self._error(f"others may read or write it (mode {mode:o}): chmod 600 it")
@@ -465,7 +465,7 @@ def login_of(name: str, environment: Mapping[str, str] = os.environ) -> Login:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value or not value.isprintable():
-        raise ValueError("it has a token that is none")
+        raise ValueError("it has an invalid token")
     return value
 
 
@@ -474,7 +474,7 @@ def _time(value: Any, parts: int = 1) -> float:
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         if abs(seconds := float(value) / parts) < _MAX_TIME:
             return seconds
-    raise ValueError("it has a time that is none")
+    raise ValueError("it has an invalid time")
 
 
 def _end_of(token: str) -> float | None:

@@ -87,8 +87,8 @@ class GatewaySettings:
         asks_vendor = self.upstream("openai") == own_address or "openai" in self.login_vendors
         if self.tokens is not None and self.replay is None and not self.offline and asks_vendor:
             raise ConfigurationError(
-                f"--intercode-tokens={self.tokens}: models of {own_address} give no token ids; set "
-                "OPENAI_BASE_URL to the server that does, with /v1"
+                f"--intercode-tokens={self.tokens}: models at {own_address} do not return token "
+                "ids; set OPENAI_BASE_URL to a server that does, with /v1"
             )
         if self.record is not None and self.replay is not None:
             raise ConfigurationError("the gateway cannot record and replay in one run")
@@ -103,13 +103,14 @@ class GatewaySettings:
         option = f"--intercode-gateway-login={name}"
         if name not in LOGINS:
             raise ConfigurationError(
-                f"{option}: there are {' and '.join(LOGINS)}.{suggestion(name, [*LOGINS])}"
+                f"{option}: there is no such login. Allowed: "
+                f"{' and '.join(LOGINS)}.{suggestion(name, [*LOGINS])}"
             )
         form = LOGINS[name]
         address, own_address = urlsplit(self.upstream(form.vendor)), urlsplit(form.address)
         if address.hostname not in LOOPBACK_HOSTS and address[:2] != own_address[:2]:
             raise ConfigurationError(
-                f"{option}: it goes to {form.address} alone; unset "
+                f"{option}: a login is sent only to {form.address}; unset "
                 f"{VENDORS[form.vendor].address_variable}"
             )
         if self.replay is None and not self.offline:
@@ -296,6 +297,6 @@ def _check_address(vendor: str, address: str) -> None:
         )
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise ConfigurationError(
-            f"{variable}: the gateway takes an address without a name, a password, ? or "
-            "#; the key stands in its own variable"
+            f"{variable}: the gateway needs an address without a user name, a password, ? or #; "
+            "the key belongs in its own variable"
         )

@@ -299,5 +299,5 @@ def test_what_has_no_tokens_is_refused(
 
 def test_openais_own_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    with pytest.raises(ConfigurationError, match="give no token ids; set OPENAI_BASE_URL"):
+    with pytest.raises(ConfigurationError, match="do not return token ids; set OPENAI_BASE_URL"):
         pytest_intercode.run_rollouts("bash", "command:true", tokens="vllm")

@@ -145,4 +145,4 @@ def test_nothing_is_started_without_a_model(
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     result = pytester.runpytest_inprocess(*OPTIONS[:2])
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*task 'prints': judge: no model is within reach: set OPENAI_*"])
+    result.stdout.fnmatch_lines(["*task 'prints': judge: no model can be reached: set OPENAI_*"])

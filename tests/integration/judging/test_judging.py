@@ -313,10 +313,12 @@ def test_another_episode_is_not_in_the_recording(tmp_path: Path) -> None:
 def test_what_is_missing_is_one_line() -> None:
     with pytest.raises(ConfigurationError, match="it has a judge, which needs a whole"):
         play(rollout(None, "5", "submit"))
-    with pytest.raises(ConfigurationError, match="task 't': judge: no model is within reach: set"):
+    with pytest.raises(ConfigurationError, match="task 't': judge: no model can be reached: set"):
         play(rollout(Judges(GatewaySettings()), "5", "submit"))
     offline = GatewaySettings(keys={"openai": KEY}, offline=True)
-    with pytest.raises(ConfigurationError, match="--intercode-record=none calls no model; replay"):
+    with pytest.raises(
+        ConfigurationError, match="--intercode-record=none does not allow model calls; replay"
+    ):
         play(rollout(Judges(offline), "5", "submit"))
     blank = replace(TASK, judge=Judge(" ", "judge-1", weight=0.5))
     with pytest.raises(ConfigurationError, match="task 't': judge: rubric: a text is needed"):

@@ -222,7 +222,7 @@ def test_a_users_model_that_fails_counts_for_nothing(
 def test_what_is_missing_is_one_line_before_the_agent_acts(play: Play) -> None:
     result = play(SIMULATED)
     result.stderr.fnmatch_lines(
-        ["ERROR: *: task 'count': user: no model is within reach: set OPENAI_API_KEY, or *"]
+        ["ERROR: *: task 'count': user: no model can be reached: set OPENAI_API_KEY, or *"]
     )
     result = play("{persona: You sell books.}")
     result.stderr.fnmatch_lines(

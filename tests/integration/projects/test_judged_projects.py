@@ -225,7 +225,7 @@ MISTAKES = {
     "'It greets.', model='m-1', votes=99": "run.judge(): votes: a number of votes from 1 to 15 *",
     "'It greets.', model='m-1', votes='3'": "run.judge(): votes: it is not a number",
     "'It greets.', model='m-1', at_least=0": "run.judge(): at_least: a score above 0 and at *",
-    "'It greets.', model='m-1'": "*: judge: no model is within reach: set OPENAI_API_KEY, or *",
+    "'It greets.', model='m-1'": "*: judge: no model can be reached: set OPENAI_API_KEY, or *",
 }
 
 

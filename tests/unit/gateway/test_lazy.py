@@ -22,9 +22,13 @@ OWN_SERVER = {"openai": "http://127.0.0.1:9/v1"}
         (GatewaySettings(replay=Path("recorded"), offline=True), False, ""),
         (GatewaySettings(), True, ""),
         (GatewaySettings(offline=True), True, ""),
-        (GatewaySettings(), False, "x: no model is within reach: set OPENAI_API_KEY, or"),
-        (GatewaySettings(keys={"anthropic": "sk-1"}), False, "x: no model is within reach"),
-        (GatewaySettings(keys=KEY, offline=True), False, "x: --intercode-record=none calls no"),
+        (GatewaySettings(), False, "x: no model can be reached: set OPENAI_API_KEY, or"),
+        (GatewaySettings(keys={"anthropic": "sk-1"}), False, "x: no model can be reached"),
+        (
+            GatewaySettings(keys=KEY, offline=True),
+            False,
+            "x: --intercode-record=none does not allow",
+        ),
     ],
 )
 def test_who_may_ask(settings: GatewaySettings, replayed: bool, problem: str) -> None:

@@ -43,7 +43,7 @@ def test_a_token_that_is_good_is_taken_as_it_is(tmp_path: Path) -> None:
         "anthropic-beta": "oauth-2025-04-20",
     }
     assert login.secrets == (ACCESS, REFRESH)
-    assert login.describe().startswith("its token is good until 20")
+    assert login.describe().startswith("its token is valid until 20")
     headers = _codex(codex_login(tmp_path)).headers()
     assert headers.pop("authorization").startswith("Bearer eyJ")
     assert headers == {"originator": "codex_exec", "chatgpt-account-id": "account-of-the-test"}
@@ -191,18 +191,18 @@ def test_who_logs_in_meanwhile_keeps_that_login(tmp_path: Path) -> None:
         ("[1]", "it is not a JSON object"),
         ("{}", "it has no login: start `claude` and type /login"),
         ('{"claudeAiOauth": null}', "it has no login: start `claude` and type /login"),
-        ('{"claudeAiOauth": {"accessToken": ""}}', "it has a token that is none"),
+        ('{"claudeAiOauth": {"accessToken": ""}}', "it has an invalid token"),
         *(
             (
                 f'{{"claudeAiOauth": {{"accessToken": "a", "expiresAt": {time}}}}}',
-                "it has a time that is none",
+                "it has an invalid time",
             )
             for time in ("NaN", "1e400", "1e30", '"soon"', "[]")
         ),
-        ('{"claudeAiOauth": {"accessToken": "a\\nb: c"}}', "it has a token that is none"),
+        ('{"claudeAiOauth": {"accessToken": "a\\nb: c"}}', "it has an invalid token"),
         (
             '{"claudeAiOauth": {"accessToken": "a", "expiresAt": 1}}',
-            "it has ended: start `claude` and type /login",
+            "it has expired: start `claude` and type /login",
         ),
     ],
 )
@@ -231,7 +231,7 @@ def test_a_file_of_others_is_one_line(tmp_path: Path) -> None:
     if os.getuid() == 0:
         path.unlink()
         os.chown(claude_login(tmp_path), 12345, 12345)
-        with pytest.raises(LoginError, match="it belongs to somebody else"):
+        with pytest.raises(LoginError, match="it belongs to another user"):
             _claude(path).headers()
 
 
@@ -244,7 +244,7 @@ def test_a_key_in_codexs_file_is_not_a_login(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ({"status": 400}, "it has ended: start `claude` and type /login"),
+        ({"status": 400}, "it has expired: start `claude` and type /login"),
         ({"status": 500}, "answered 500"),
         ({"status": 302}, "answered 302"),
         ({"access_token": ""}, "sent no token"),
@@ -285,7 +285,7 @@ def test_settings_with_a_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
     monkeypatch.setenv("CODEX_HOME", str(tmp_path))
     for name, message in (
-        ("claud", "there are claude and codex. Did you mean 'claude'?"),
+        ("claud", "there is no such login. Allowed: claude and codex. Did you mean 'claude'?"),
         ("claude", f"the login of Claude Code, {tmp_path}/.credentials.json: there is no such"),
     ):
         with pytest.raises(ConfigurationError) as error:
@@ -305,7 +305,9 @@ def test_settings_with_a_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         *("https://proxy.example", "https://api.anthropic.com.evil.test"),
         "http://api.anthropic.com",
     ):
-        with pytest.raises(ConfigurationError, match=r"goes to https://api\.anthropic\.com alone"):
+        with pytest.raises(
+            ConfigurationError, match=r"a login is sent only to https://api\.anthropic\.com"
+        ):
             GatewaySettings(upstreams={"anthropic": address}, logins=("claude",)).check()
 
 
@@ -322,12 +324,12 @@ def test_the_doctor_says_of_each_login_how_it_is(
 
     state, text = facts()["login of claude"]
     assert state == "ok"
-    assert "its token is good until" in text
+    assert "its token is valid until" in text
     assert text.endswith("; --intercode-gateway-login=claude would use it")
     assert "login of codex" not in facts()
     assert facts("codex")["login of codex"][0] == "problem"
     claude_login(tmp_path, seconds=-10)
-    assert "is renewed when it is needed" in facts("claude")["login of claude"][1]
+    assert "is renewed when needed" in facts("claude")["login of claude"][1]
     (tmp_path / ".credentials.json").chmod(0o640)
     state, text = facts()["login of claude"]
     assert (state, "mode 640" in text) == ("note", True)
