@@ -57,7 +57,7 @@ class ModelOptions(Values):
         "let the gateway answer from a recording, without a model",
         Path,
         exists=True,
-        excludes=("gateway_record", "a run is recorded, or it is replayed"),
+        excludes=("gateway_record", "a run is either recorded or replayed"),
     )
     gateway_allowed = listed(
         "gateway-allow=NAME",

@@ -66,7 +66,7 @@ class EpisodeOptions(Values):
         "the earlier results from which the plan estimates tokens and cost",
         Path,
         fallback="`--intercode-baseline`, else `--intercode-results`",
-        needs=("plan", "which it is for"),
+        needs=("plan", "which uses it"),
     )
     progress_interval = option(
         "progress=SECONDS",
@@ -93,7 +93,7 @@ class ClusterOptions(Values):
         "cluster-env=NAME",
         "an environment variable of this process that is set on the nodes; they get no others",
         str,
-        needs=("cluster", "whose nodes are to have it"),
+        needs=("cluster", "whose nodes get it"),
     )
     cluster_wait = option(
         "cluster-wait=SECONDS",
@@ -104,7 +104,7 @@ class ClusterOptions(Values):
     cluster_insecure = flag(
         "cluster-insecure",
         "use a cluster that does not ask for a token",
-        needs=("cluster", "which is to be used"),
+        needs=("cluster", "to which it applies"),
     )
 
 
@@ -123,7 +123,7 @@ class ResultOptions(Values):
         "resume",
         "continue the run in `--intercode-results`: episodes that it holds are not run again",
         starts=True,
-        needs=("results", "the run to go on with"),
+        needs=("results", "the run to continue"),
     )
     html = optional(
         "html=FILE.html",

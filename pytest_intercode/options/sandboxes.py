@@ -50,7 +50,7 @@ class SandboxOptions(Values):
         "slots, which by default depend on their processors and memory (docs/hosts.md)",
         parse_docker_host,
         distinct=True,
-        excludes=("cluster", "a cluster's nodes have engines of their own"),
+        excludes=("cluster", "a cluster's nodes have their own engines"),
     )
     runtime = optional(
         "runtime=NAME",
@@ -58,7 +58,7 @@ class SandboxOptions(Values):
         "`kata`, `crun`; docs/isolation.md describes them. With Kubernetes, a RuntimeClass",
         str,
         fallback="the engine's own",
-        excludes=("rootfs", "a runtime is Docker's, and a root file system is bubblewrap's"),
+        excludes=("rootfs", "a runtime needs Docker, and a root file system needs bubblewrap"),
     )
     rootfs = optional(
         "rootfs=DIR",
@@ -66,7 +66,7 @@ class SandboxOptions(Values):
         Path,
         fallback="this machine's own programs",
         exists=True,
-        excludes=("docker_host", "a root file system is bubblewrap's, and hosts are Docker's"),
+        excludes=("docker_host", "a root file system needs bubblewrap, and hosts need Docker"),
     )
     platform = optional(
         "platform=PLATFORM",
@@ -84,7 +84,7 @@ class SandboxOptions(Values):
         parse_registry,
         excludes=(
             "rootfs",
-            "a registry has images of Docker's, and a root file system takes their place",
+            "a registry has Docker's images, which a root file system replaces",
         ),
     )
     base_images = pairs(
@@ -151,6 +151,6 @@ class NetworkOptions(Values):
         "let sandboxes reach this host and nothing else: a name, `*.NAME`, an address or a "
         "network such as `10.0.0.0/8`; ports 443 and 80 unless one is given",
         parse_host,
-        excludes=("network", "sandboxes reach every host with the whole network"),
+        excludes=("network", "with the whole network, sandboxes reach every host"),
         same_in_parts=True,
     )

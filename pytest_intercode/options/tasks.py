@@ -115,7 +115,7 @@ class TaskOptions(Values):
         "balance the parts of `--intercode-shard` by the times in an earlier results file, so "
         "that they take equally long",
         Path,
-        needs=("shard", "whose parts it makes"),
+        needs=("shard", "whose parts it balances"),
     )
     treatments = listed(
         "treatment=NAME",

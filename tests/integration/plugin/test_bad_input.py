@@ -112,7 +112,7 @@ def test_values_of_options(
         ),
         (
             "--intercode-docker-host=far --intercode-cluster=local:2",
-            "--intercode-docker-host: a cluster's nodes have engines of their own; leave out *",
+            "--intercode-docker-host: a cluster's nodes have their own engines; leave out *",
         ),
     ],
     ids=brief,

@@ -191,7 +191,7 @@ def test_without_one(
     ("options", "message"),
     [
         ("--intercode-plan --intercode-plan-from=none.jsonl", "*none.jsonl: there is no such file"),
-        ("--intercode-plan-from=none.jsonl", "*: needs --intercode-plan, which it is for"),
+        ("--intercode-plan-from=none.jsonl", "*: needs --intercode-plan, which uses it"),
         ("--intercode-gateway-price=gpt-1=shipped", "*has no model 'gpt-1'; give its price, or *"),
     ],
 )

@@ -159,7 +159,10 @@ def test_shards_by_the_times_of_an_earlier_run(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--intercode-durations=a.jsonl", "*: needs --intercode-shard=I/N, whose parts it makes"),
+        (
+            "--intercode-durations=a.jsonl",
+            "*: needs --intercode-shard=I/N, whose parts it balances",
+        ),
         (
             "--intercode-durations=none.jsonl --intercode-shard=1/2",
             "--intercode-durations=*none.jsonl: No such file or directory",

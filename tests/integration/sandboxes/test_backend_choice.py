@@ -237,7 +237,7 @@ def test_runtimes_are_dockers(pytester: pytest.Pytester) -> None:
     reason = "bubblewrap has no runtimes, only docker and kubernetes do; remove it"
     result.stderr.fnmatch_lines([f"ERROR: --intercode-runtime=runc: {reason}"])
     result = pytester.runpytest(*given, f"--intercode-rootfs={pytester.path}")
-    result.stderr.fnmatch_lines(["ERROR: --intercode-runtime: a runtime is Docker's, *"])
+    result.stderr.fnmatch_lines(["ERROR: --intercode-runtime: a runtime needs Docker, *"])
 
 
 def test_labels_of_nodes_are_refused_as_they_are_written() -> None:

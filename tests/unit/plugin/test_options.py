@@ -278,7 +278,7 @@ def test_values_are_put_in_form(pytester: pytest.Pytester) -> None:
             "intercode_resume = yes",
             "",
             "--intercode-resume (ini value intercode_resume of tox.ini): needs "
-            "--intercode-results=FILE.jsonl, the run to go on with",
+            "--intercode-results=FILE.jsonl, the run to continue",
         ),
         (
             "intercode_rootfs = nowhere",
