@@ -122,7 +122,7 @@ def test_the_rights_are_the_tasks_users(provider: SandboxProvider, tmp_path: Pat
             env.upload(tmp_path / "mine", "/etc/mine")
         with pytest.raises(AgentError, match=r"it is not there, or nobody may not read it"):
             env.download("secret")
-        with pytest.raises(AgentError, match=r"is nobody, and may not be another user"):
+        with pytest.raises(AgentError, match=r"runs as nobody, and may not be another user"):
             env.exec("id", user="root")
 
     setup = ("chmod 777 .; echo s >secret; chmod 600 secret",)
