@@ -231,9 +231,9 @@ def none(): ...
         ("kinds:number", "*: 3 is neither a class nor a callable"),
         (
             "kinds:three",
-            "*: a callable takes (observation) or (task, env), this one takes 3 positional *",
+            "*: a callable takes (observation) or (task, env), but this one takes 3 positional *",
         ),
-        ("kinds:none", "*: a callable takes (observation) or (task, env), this one takes 0 *"),
+        ("kinds:none", "*: a callable takes (observation) or (task, env), but this one takes 0 *"),
         ("replay:nowhere.jsonl", "*nowhere.jsonl: there is no such results file"),
         ("replay:agents.py", "*agents.py:1: not JSON: *"),
         ("replay:some.json", "*some.json, row 0: not a recorded episode: it has no turn_history*"),
