@@ -72,8 +72,12 @@ def test_the_order_is_that_of_pytest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("pytest.ini", "[pytest]\nintercode_agent = claude\n", "it has intercode_agent already"),
-        ("pyproject.toml", "[tool.pytest]\nintercode_agent = 'x'\n", "it has intercode_agent"),
+        ("pytest.ini", "[pytest]\nintercode_agent = claude\n", "it already has intercode_agent"),
+        (
+            "pyproject.toml",
+            "[tool.pytest]\nintercode_agent = 'x'\n",
+            "it already has intercode_agent",
+        ),
         ("pyproject.toml", "[tool]\npytest.ini_options = {}\n", "add to [tool.pytest.ini_options]"),
         ("pyproject.toml", "[tool", "it cannot be read: "),
         ("pytest.ini", "x\n", "it cannot be read: "),
