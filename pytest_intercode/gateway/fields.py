@@ -364,7 +364,7 @@ _REFUSED: Mapping[str, Shape] = {
     "best_of": Refusal("only one answer is read, and each costs"),
     "transforms": Refusal("it changes what was asked"),
     "chat_template": Refusal("it is run as a program at the server"),
-    "betas": Refusal("it belongs into the header anthropic-beta"),
+    "betas": Refusal("it belongs in the header anthropic-beta"),
     "background_options": Refusal("its tokens cannot be counted"),
 }
 

@@ -23,7 +23,7 @@ def with_tables(text: str) -> str:
     assert begin
     assert end
     names = ", ".join(f"`--intercode-{option.name}`" for option in OPTIONS if option.everyday)
-    parts = [f"`pytest --help` shows those of every day: {names}.\n"]
+    parts = [f"`pytest --help` shows the everyday options: {names}.\n"]
     for title, options in GROUPS:
         rows = "".join(f"{_row(option)}\n" for option in options)
         parts.append(f"## {title[0].upper()}{title[1:]}\n\n{_HEAD}{rows}")

@@ -81,7 +81,7 @@ def test_packages_without_the_program_are_not_kept(recipe: Path) -> None:
 
 def test_a_node_that_cannot_be_had_is_named(recipe: Path) -> None:
     recipe.write_text(f"{recipe.read_text()}node: '999.1'\n")
-    message = r"Node\.js 999\.1 or newer is needed for linux/\w+, and npm's is 22\."
+    message = r"Node\.js 999\.1 or newer is needed for linux/\w+, but npm's is 22\."
     with pytest.raises(AgentLoadError, match=message):
         _load(recipe)
 

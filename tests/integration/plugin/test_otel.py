@@ -200,7 +200,7 @@ def test_the_end_of_a_run_does_not_wait_for_a_collector(monkeypatch: pytest.Monk
         began = time.monotonic()
         line = sender.close()
         assert time.monotonic() - began < 8  # the SDK waits for 10 s, and for 30 in all
-    problem = "spans could not be sent: not taken within 0.3 s of the run's end"
+    problem = "spans could not be sent: not accepted within 0.3 s of the run's end"
     assert re.fullmatch(rf"--intercode-otel={receiver.url}: (\d+) of \1 {problem}", line)
 
 
