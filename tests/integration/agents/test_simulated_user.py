@@ -238,7 +238,7 @@ def _stop_when_stalled(answers: Answers, server: ModelServer) -> threading.Threa
 
 def test_what_is_missing_is_one_line() -> None:
     gateway = Gateway(GatewaySettings())
-    with pytest.raises(ConfigurationError, match="user='': it is a text"):
+    with pytest.raises(ConfigurationError, match="user='': it has to be a text"):
         SimulatedUser("", "Tidy up.", "small", gateway, "k")
     user = SimulatedUser("You are in a hurry.", "Tidy up.", "small", gateway, "k")
     with pytest.raises(ConfigurationError, match="answers= and user= are both given"):
