@@ -197,10 +197,7 @@ class _Reader:
         kind = node.type
         if kind in _SHELLS:
             with self._own_shell():
-                is_subshell = kind == "subshell"
-                place = place if is_subshell else place.unknown
-                # Its own options do not matter to the shell that goes on or ends by its status.
-                place = replace(place, is_followed=False, needs_errexit=False)
+                place = place.in_subshell if kind == "subshell" else place.unknown
                 self._visit_statements(node, replace(place, is_certain=True))
         elif kind in _STATEMENTS:
             self._visit_statements(node, place.unknown if kind == "ERROR" else place)
@@ -269,8 +266,7 @@ class _Reader:
             link = self._shell.pipeline_link(place, is_last=is_last)
             part_place = replace(place, link=link) if is_last else place.with_link(link)
             with self._own_shell():
-                part_place = replace(part_place, is_followed=False, needs_errexit=False)
-                self._visit(part, replace(part_place, is_certain=False))
+                self._visit(part, replace(part_place.in_subshell, is_certain=False))
 
     def _visit_redirected(self, node: Node, place: Place) -> None:
         body = node.child_by_field_name("body")

@@ -64,6 +64,11 @@ class Place:
         return self.with_link("none" if self.link == "none" else "success")
 
     @property
+    def in_subshell(self) -> Place:
+        """The place of what another shell runs, whose options do not matter to this one."""
+        return replace(self, is_followed=False, needs_errexit=False)
+
+    @property
     def unknown(self) -> Place:
         """The place of a command about which the text's status says nothing."""
         return self.with_link("none")
