@@ -14,6 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.cli.arguments import add_option, add_options
+from pytest_intercode.cli.needed_images import (
+    MISSING,
+    PRESENT,
+    UNKNOWN,
+    count_facts,
+    count_sources,
+    describe_name,
+)
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.text import first_names, format_columns, pluralize
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
@@ -28,7 +36,6 @@ HELP = "show what a dataset needs (base images, verifier kit) and which tasks wo
 
 _USAGE = 2  # exit status
 _MAX_NAMED = 5  # tasks that a row names
-_PRESENT, _MISSING, _UNKNOWN = "present", "missing", "unknown"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,21 +90,20 @@ def _advise(datasets: Sequence[str], states: Collection[tuple[str, str]]) -> int
     """Print how to get what is missing; return the exit status."""
     from pytest_intercode.environments.swe.kit import add_command
 
-    if (_UNKNOWN, "image") in states:
+    if (UNKNOWN, "image") in states:
         note("no Docker engine answers, so it is not known which images exist")
-    if (_MISSING, "image") in states:
+    if (MISSING, "image") in states:
         note(
             f"missing images: get them with pytest-intercode images {shlex.join(datasets)} --pull, "
             "or docker load, or replace them with --intercode-base-image NAME=REPLACEMENT"
         )
-    if (_MISSING, "kit") in states:
+    if (MISSING, "kit") in states:
         note(f"missing sets of the verifier kit: add them with {add_command(datasets, ())}")
-    return int(any(state == _MISSING for state, _ in states))
+    return int(any(state == MISSING for state, _ in states))
 
 
 def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tuple[str, str], int]:
     """Return how many tasks need each image, by the image's state and name."""
-    from pytest_intercode.cli.needed_images import count_facts, count_sources, describe_name
     from pytest_intercode.core.dockerfile import base_names
     from pytest_intercode.sandboxes.choice import open_docker_images
     from pytest_intercode.sandboxes.settings import SandboxSettings
@@ -109,11 +115,11 @@ def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tupl
             facts = count_facts(sources, images, built=False)
         for fact, number in facts:
             if fact.step == "pull" and (fact.present or not fact.optional):
-                counts[_PRESENT if fact.present else _MISSING, describe_name(fact)] += number
+                counts[PRESENT if fact.present else MISSING, describe_name(fact)] += number
     except EngineUnavailable:
         for source, number in sources.items():
             for name in {source.image} - {None} or base_names(_text(source)):
-                counts[_UNKNOWN, str(name)] += number
+                counts[UNKNOWN, str(name)] += number
     return dict(sorted(counts.items(), key=lambda item: (item[0][0], -item[1], item[0][1])))
 
 
@@ -131,7 +137,7 @@ def _sets(tasks: Iterable[Task]) -> dict[tuple[str, str], int]:
     from pytest_intercode.environments.swe.kit import holds, sets_of
 
     counts = Counter(
-        (_PRESENT if holds(packages) else _MISSING, ", ".join(packages) or "its programs alone")
+        (PRESENT if holds(packages) else MISSING, ", ".join(packages) or "its programs alone")
         for task in tasks
         for packages in sets_of(task)
     )

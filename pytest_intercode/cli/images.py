@@ -24,6 +24,14 @@ from pytest_intercode.cli.arguments import (
     sandboxes_of,
     tasks_of,
 )
+from pytest_intercode.cli.needed_images import (
+    MISSING,
+    PRESENT,
+    UNKNOWN,
+    count_facts,
+    count_sources,
+    describe_name,
+)
 from pytest_intercode.cli.printing import note, say, show_count
 from pytest_intercode.core.text import first_names, format_columns, pluralize
 from pytest_intercode.errors import ConfigurationError, ImageError, SuiteError
@@ -41,9 +49,8 @@ HELP = "list the images that a dataset needs and which are here; pull and build 
 _USAGE = 2  # exit status
 _CONCURRENCY = 4  # images at a time
 _MAX_PROBLEMS = 5  # problems that are described in full
-_MISSING, _UNKNOWN, _TO_PULL = "missing", "unknown", "to pull"
-_TO_BUILD, _PRESENT = "to build", "present"
-_STATES = (_MISSING, _UNKNOWN, _TO_PULL, _TO_BUILD, _PRESENT)
+_TO_PULL, _TO_BUILD = "to pull", "to build"
+_STATES = (MISSING, UNKNOWN, _TO_PULL, _TO_BUILD, PRESENT)
 _ALTERNATIVE = ", else its Dockerfile is built"
 
 Problems = dict[str, tuple[str, list[str]]]
@@ -66,8 +73,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Pull and build the requested images, and print a table of all images."""
-    from pytest_intercode.cli.needed_images import count_facts, count_sources
-
     try:
         all_tasks = [
             task
@@ -146,24 +151,22 @@ def _make_row(images: DescribedImages, counted: tuple[ImageFact, int]) -> _Row:
     """Return the row of an image; ask the registry about one that is not here."""
     fact, tasks = counted
     if fact.present:
-        return _Row(fact, tasks, _PRESENT, fact.platform)
+        return _Row(fact, tasks, PRESENT, fact.platform)
     if fact.problem:
         problem = ImageError(fact.problem, fact.name, fact.cause)
-        return _Row(fact, tasks, _MISSING, fact.platform, problem)
+        return _Row(fact, tasks, MISSING, fact.platform, problem)
     if fact.step == "build":
         return _Row(fact, tasks, _TO_BUILD, fact.platform)
     try:
         platforms = images.find_published(fact)
     except ImageError as error:
-        return _Row(fact, tasks, _MISSING, fact.platform, error)
-    state = _TO_PULL if platforms else _UNKNOWN
+        return _Row(fact, tasks, MISSING, fact.platform, error)
+    state = _TO_PULL if platforms else UNKNOWN
     return _Row(fact, tasks, state, ", ".join(platforms) or fact.platform)
 
 
 def _show(rows: Sequence[_Row], problems: Problems) -> int:
     """Print the table, the problems, and how to solve them; return the exit status."""
-    from pytest_intercode.cli.needed_images import describe_name
-
     rows = sorted(rows, key=lambda row: (_STATES.index(row.state), -row.tasks, row.fact.name))
     table = [
         [
@@ -191,24 +194,22 @@ def _show(rows: Sequence[_Row], problems: Problems) -> int:
             f"{pluralize(len(unnamed), 'further image')} cannot be pulled or built, for other "
             "reasons"
         )
-    return int(any(row.state != _PRESENT for row in rows if not row.fact.optional))
+    return int(any(row.state != PRESENT for row in rows if not row.fact.optional))
 
 
 def _advise(rows: Sequence[_Row]) -> None:
     """Print how to get the images that are not here."""
     states = {row.state for row in rows}
-    if {_TO_PULL, _UNKNOWN} & states:
+    if {_TO_PULL, UNKNOWN} & states:
         note("--pull pulls the missing images; otherwise the first run does it")
     if _TO_BUILD in states:
         note("--build pulls and builds all images; otherwise the first run does it")
-    if any(row.state == _MISSING and not row.fact.problem for row in rows):
+    if any(row.state == MISSING and not row.fact.problem for row in rows):
         note("for images that cannot be pulled, use docker load or --base-image NAME=REPLACEMENT")
 
 
 def _describe(fact: ImageFact) -> str:
     """Return the name of an image; a path below the working directory is relative to it."""
-    from pytest_intercode.cli.needed_images import describe_name
-
     name = describe_name(fact).removeprefix(f"{Path.cwd()}/")
     return f"{name}{_ALTERNATIVE}" if fact.optional and not fact.present else name
 

@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from pytest_intercode.core.task import ImageSource, Task
     from pytest_intercode.sandboxes.images import DescribedImages, ImageFact
 
-__all__ = ["count_facts", "count_sources", "describe_name"]
+__all__ = ["MISSING", "PRESENT", "UNKNOWN", "count_facts", "count_sources", "describe_name"]
+
+PRESENT, MISSING, UNKNOWN = "present", "missing", "unknown"
+"""The states of what is needed, in the tables of commands."""
 
 
 def count_sources(tasks: Iterable[Task]) -> Counter[ImageSource]:
