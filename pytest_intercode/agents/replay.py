@@ -17,7 +17,7 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.servers import TRANSPORTS
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
-from pytest_intercode.results.files import iterate_records
+from pytest_intercode.results.files import iterate_records, no_episodes
 from pytest_intercode.results.recorded import RecordedRun, had_feedback
 
 __all__ = ["make_factory"]
@@ -33,10 +33,10 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
     path = folder / Path(rest.strip()).expanduser()
     try:
         records = [record.without_end_state() for record in iterate_records(path)]
+        if not records:
+            raise no_episodes(path)
     except ConfigurationError as error:
         raise AgentLoadError(f"--intercode-agent=replay: {error}") from None
-    if not records:
-        raise AgentLoadError(f"--intercode-agent=replay: {path}: contains no recorded episodes")
     # Infrastructure errors and episodes that were run again do not show what the agent would do.
     played = [record for record in records if record.graded and not record.superseded]
     feedback = any(map(had_feedback, played))

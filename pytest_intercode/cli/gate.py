@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from pytest_intercode.core.text import pluralize
     from pytest_intercode.results.baseline import Baseline
-    from pytest_intercode.results.files import iterate_records
+    from pytest_intercode.results.files import iterate_records, no_episodes
     from pytest_intercode.results.gate import judge_file
     from pytest_intercode.results.summary import summarise
     from pytest_intercode.results.tries import counted_tries
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     light = (record.for_statistics() for record in iterate_records(results, warn))
     tries = counted_tries(light)
     if not tries:
-        raise ConfigurationError(f"{results}: contains no recorded episodes")
+        raise no_episodes(results)
     summary = summarise(tries)
     say(
         f"{results}: {pluralize(summary.tasks, 'task')}, {summary.solved} of "

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     from pytest_intercode.rescoring.function import load_function
     from pytest_intercode.rescoring.rescored import rescore
     from pytest_intercode.rescoring.tasks import TaskFinder
-    from pytest_intercode.results.files import read_records, to_text
+    from pytest_intercode.results.files import no_episodes, read_records, to_text
 
     path: Path = options.results.expanduser()
     output: Path | None = options.output and options.output.expanduser()
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigurationError(f"--output={output}: this is the run itself; name another file")
     records = read_records(path, warn)
     if not records:
-        raise ConfigurationError(f"{path}: contains no recorded episodes")
+        raise no_episodes(path)
     if options.data is not None and not options.data.expanduser().is_dir():
         raise ConfigurationError(f"--data={options.data}: there is no such folder")
     function = None if options.reward is None else load_function(options.reward, Path.cwd())

@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.usage import Usage
-from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.cells import shorten
-from pytest_intercode.results.files import iterate_records
+from pytest_intercode.results.files import iterate_records, no_episodes
 from pytest_intercode.results.tries import TaskKey, TryKey, try_key_of
 
 __all__ = ["Brief", "Source"]
@@ -82,7 +81,7 @@ class Source:
             counting.pop(key, None)
             counting[key] = index, _brief(record, key)
         if not counting:
-            raise ConfigurationError(f"{path}: contains no recorded episodes")
+            raise no_episodes(path)
         if warn is not None:
             for line in warned:
                 warn(line)

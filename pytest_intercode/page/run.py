@@ -15,10 +15,9 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 from pytest_intercode.core.record import OUTCOMES, EpisodeRecord
 from pytest_intercode.core.text import pluralize
 from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS
-from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results import comparison
 from pytest_intercode.results.cells import Cell, by_cell, pair_tries
-from pytest_intercode.results.files import read_records
+from pytest_intercode.results.files import no_episodes, read_records
 from pytest_intercode.results.gate import Conclusion, conclude, judge_file
 from pytest_intercode.results.recorded import had_feedback, is_ours
 from pytest_intercode.results.summary import (
@@ -109,9 +108,7 @@ class Run:
         else:
             records = list(source)
         if not records:
-            raise ConfigurationError(
-                f"{source_name}: holds no recorded episode, so there is no page"
-            )
+            raise no_episodes(source_name, ", so there is no page")
         tries = in_order_of_items(counted_tries(records))
         names = {record.run_name for record in tries}
         if len(names) == 1:

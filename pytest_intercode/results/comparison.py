@@ -16,8 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import first_names, pluralize
 from pytest_intercode.core.turn import Turn
-from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.results.files import iterate_records
+from pytest_intercode.results.files import iterate_records, no_episodes
 from pytest_intercode.results.recorded import comparable_query
 from pytest_intercode.results.summary import (
     Grouping,
@@ -266,7 +265,7 @@ def read_run(path: Path, warn: Callable[[str], None]) -> Run:
     # Actions and observations are compared, but not end states, which may be much larger.
     tries = counted_tries(record.without_end_state() for record in iterate_records(path, warn))
     if not tries:
-        raise ConfigurationError(f"{path}: contains no recorded episodes")
+        raise no_episodes(path)
     return Run(path, tries)
 
 

@@ -34,7 +34,9 @@ from pytest_intercode.system.files import (
 )
 from pytest_intercode.system.rows import json_problem
 
-__all__ = ["ResultsFile", "iterate_records", "read_records", "read_results", "to_text"]
+__all__ = [
+    *("ResultsFile", "iterate_records", "no_episodes", "read_records", "read_results", "to_text"),
+]
 
 _BEGINNING = RESULTS_BEGINNING.decode()
 _MAX_SIZE = 2 * 1024**3  # bytes, unpacked
@@ -55,6 +57,11 @@ def read_records(path: Path, warn: Callable[[str], None] | None = None) -> list[
         ConfigurationError: it cannot be read, or is not a results file.
     """
     return list(iterate_records(path, warn))
+
+
+def no_episodes(source: object, consequence: str = "") -> ConfigurationError:
+    """Return the error for results without an episode; ``consequence`` ends its line."""
+    return ConfigurationError(f"{source}: contains no recorded episodes{consequence}")
 
 
 def iterate_records(

@@ -26,7 +26,7 @@ from pydantic import (
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.cells import Cell, group_by_cell
-from pytest_intercode.results.files import iterate_records
+from pytest_intercode.results.files import iterate_records, no_episodes
 from pytest_intercode.results.format import plain_text
 from pytest_intercode.results.tries import TaskKey, by_task, counted_tries
 from pytest_intercode.system.digest import file_digest
@@ -219,7 +219,7 @@ def _summarise(path: Path, warn: Callable[[str], None] | None) -> list[KeptCell]
     light = (record.without_trajectory() for record in iterate_records(path, warn))
     tries = counted_tries(light)
     if not tries:
-        raise ConfigurationError(f"{path}: contains no recorded episodes, so there is no run in it")
+        raise no_episodes(path, ", so there is no run in it")
     try:
         with open_unpacked(path) as file:  # so that packing the file does not make another run
             digest = file_digest(file)[:_DIGEST_LENGTH]

@@ -520,7 +520,9 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match=r"page\.html: cannot be written: "):
         write(records(1), tmp_path / "file" / "page.html", "A run")
-    with pytest.raises(ConfigurationError, match="holds no recorded episode, so there is no page"):
+    with pytest.raises(
+        ConfigurationError, match="contains no recorded episodes, so there is no page"
+    ):
         write([], tmp_path / "page.html", "A run")
 
 
