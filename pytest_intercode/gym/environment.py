@@ -140,8 +140,8 @@ class IntercodeEnv(gymnasium.Env[str, str]):
         environment = self.environment
         if task.conversation is not None:
             raise ConfigurationError(
-                f"{task.source}: task {task.id!r}: it has a user (`user:`), whom no agent of "
-                "Gymnasium can answer; run it with pytest or run_rollouts"
+                f"{task.source}: task {task.id!r}: it has a user (`user:`), with whom no agent "
+                "of Gymnasium can talk; run it with pytest or run_rollouts"
             )
         rollout = Rollout(RolloutSpec(task), Services(environment.provider))
         rollout.prepare(environment)

@@ -69,7 +69,7 @@ def describe_runs(runs: Sequence[RunStatus], notes: Sequence[str] = ()) -> dict[
 
 def _title(runs: Sequence[RunStatus]) -> str:
     if not runs:
-        return "No run of yours on this machine"
+        return "You have no runs on this machine"
     if len(runs) == 1:
         return f"{_progress(runs[0])} done"
     episodes = pluralize(sum(len(run.episodes) for run in runs), "episode")

@@ -118,8 +118,8 @@ def _make_request(
     size = len(json.dumps(request))
     if size > _MAX_REQUEST:
         raise SandboxError(
-            f"its variables and paths have {size} bytes, but {_MAX_REQUEST} are allowed: put what "
-            "is long into a file"
+            f"its variables and paths have {size} bytes, but at most {_MAX_REQUEST} are allowed: "
+            "put what is long into a file"
         )
     return request
 

@@ -351,7 +351,10 @@ def test_the_command_serves_until_ctrl_c(answering_run: AnsweringRun) -> None:
     [
         (["--port=1234"], "--port needs --page"),
         (["--open"], "--open needs --page"),
-        (["1", "--page"], "1: you have no run with this process id .+; your runs: 4711"),
+        (
+            ["1", "--page"],
+            "1: you have no run with this process id on this machine; your runs: 4711",
+        ),
         (["--page", "--port=99999999"], "--port=99999999: the page cannot be served there: .+"),
         (
             ["--page", "--port={taken}"],
@@ -445,7 +448,7 @@ def test_a_run_is_watched_and_stopped(browser: Browser, server: LiveServer, star
     run.let_go()
     output = run.finish()
     assert run.process.returncode == pytest.ExitCode.INTERRUPTED, output
-    browser.wait("document.title === 'No run of yours on this machine'")
+    browser.wait("document.title === 'You have no runs on this machine'")
     outcomes = {row["task_id"]: row["outcome"] for row in results(Path("r.jsonl"))}
     assert outcomes["one"] == "stopped"
 

@@ -92,9 +92,7 @@ def test_a_task_with_a_user_is_refused(tmp_path: Path) -> None:
     suite = tmp_path / "suite.yaml"
     suite.write_text("env: bash\ntasks: [{id: a, query: q, gold: g, user: {replies: Yes.}}]\n")
     env = IntercodeEnv("bash", dataset=suite)
-    with pytest.raises(
-        ConfigurationError, match=r"task 'a': it has a user .* Gymnasium can answer"
-    ):
+    with pytest.raises(ConfigurationError, match=r"task 'a': it has a user .* Gymnasium can talk"):
         env.reset()
     env.close()
 
@@ -223,7 +221,10 @@ def test_an_environment_without_a_list() -> None:
         ({"provider": "docker"}, "provider='docker': a pytest_intercode.SandboxProvider is needed"),
         ({"suite": "s.yaml", "dataset": "nl2bash"}, "either suite or dataset, not both"),
         ({"suite": "nowhere.yaml"}, "there is no such file in the working directory"),
-        ({"dataset": "nl2bahs"}, r"dataset='nl2bahs'\): there is no .*Did you mean 'nl2bash'\?"),
+        (
+            {"dataset": "nl2bahs"},
+            r"dataset='nl2bahs'\): there is no such .*Did you mean 'nl2bash'\?",
+        ),
         (
             {"dataset": "nl2bash"},
             r"dataset='nl2bash'\): its data are missing. Get them with: pytest-intercode fetch "

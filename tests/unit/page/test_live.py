@@ -62,7 +62,7 @@ def test_several_runs_and_none() -> None:
     second_run = replace(RUN, pid=4712, episodes=(EPISODE, EPISODE))
     assert describe_runs([RUN, second_run])["title"] == "2 runs, 3 episodes under way"
     assert describe_runs([], ["no\x1b[2J"]) == {
-        "title": "No run of yours on this machine",
+        "title": "You have no runs on this machine",
         "notes": ["no\\x1b[2J"],
         "runs": [],
     }
