@@ -234,9 +234,10 @@ def test_the_first_failure_stops_what_has_not_begun(
     assert 2 <= begun <= 8
     written = len(results(Path("r.jsonl")))
     reported = result.parseoutcomes()["failed"]
-    said = re.search(r"(\d+) episodes? had ended without being reported", result.stdout.str())
-    ended = re.search(r"(\d+) episodes? (?:was|were) running and ended", result.stdout.str())
-    assert written == reported + int(said[1] if said else 0)
+    output = result.stdout.str()
+    unreported = re.search(r"(\d+) episodes? had ended without being reported", output)
+    ended = re.search(r"(\d+) episodes? (?:was|were) running and ended", output)
+    assert written == reported + int(unreported[1] if unreported else 0)
     assert ended
     assert written < begun <= written + int(ended[1])  # some may only have had a sandbox
 

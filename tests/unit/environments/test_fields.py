@@ -297,7 +297,7 @@ class _Untyped(TaskFields):
 @pytest.mark.parametrize(
     ("cls", "message"),
     [
-        (_Required, r"_Required: modules: a default is needed; let the kind's check\(\) re"),
+        (_Required, r"_Required: modules: a default is needed; let the kind's check\(\) refuse"),
         (_Undecorated, r"_Undecorated: put @dataclass\(frozen=True\) above it"),
         (_Taken, "_Taken: query: this name is taken; choose another one"),
         (_Shadowing, "_Shadowing: view: this name is taken; choose another one"),

@@ -371,7 +371,7 @@ def test_calls_need_a_name_to_call(tmp_path: Path) -> None:
     path = tmp_path / "suite.yaml"
     rest = "tests: [{arguments: [1], result: 1}]"
     path.write_text(SUITE.format(env="python", rest=rest, gold="print(1)"))
-    with pytest.raises(SuiteError, match="tests: what they call"):
+    with pytest.raises(SuiteError, match="tests: what they call is missing"):
         load_suite(path)
 
 

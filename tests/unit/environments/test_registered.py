@@ -166,7 +166,7 @@ def test_one_without_a_suite_needs_one() -> None:
     register_environment(environment())
     env = pytest_intercode.make("perl")
     try:
-        with pytest.raises(ConfigurationError, match=r"no suite of its own; give a \."):
+        with pytest.raises(ConfigurationError, match=r"has no suite of its own; give a \."):
             env.reset()
     finally:
         env.close()

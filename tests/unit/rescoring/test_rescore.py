@@ -204,7 +204,7 @@ def test_a_file_of_intercodes() -> None:
         of_theirs["environment"] = f"ic_{env}"
         (said,) = rescore([of_theirs]).problems
         assert said.startswith(f"{env}: InterCode's files do not contain ")
-        assert said.endswith("it again with --intercode-agent=replay:FILE")
+        assert said.endswith("run it again with --intercode-agent=replay:FILE")
 
 
 def test_two_tasks_of_a_file_with_one_query() -> None:
@@ -248,7 +248,7 @@ def test_recorded_options_count_or_those_of_today() -> None:
         (
             {"env": "sql", "end_state": {"agent": 3}},
             "strict",
-            "sql: the recorded end state is trun",
+            "sql: the recorded end state is truncated",
         ),
         ({"env": "bash", "end_state": {}}, "strict", "bash: the record has no end state"),
         ({"env": "go"}, "strict", "go: its rewards are not known here; commands know"),
@@ -429,8 +429,7 @@ def test_rows_that_were_run_again_are_not_called_infrastructure_errors(
 ) -> None:
     write(folder / "twice.jsonl", row(superseded=True), row())
     assert main(["rescore", "twice.jsonl"]) == 0
-    said = "left unchanged: 1, not graded or run again"
-    assert said in capsys.readouterr().out
+    assert "left unchanged: 1, not graded or run again" in capsys.readouterr().out
 
 
 def test_only_the_first_changes_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -296,7 +296,10 @@ def test_one_of_intercodes_runs_is_played_before_it_is_compared() -> None:
         "summary": {"max_reward": 1.0},
     }
     [line] = _compared([intercodes], [_row("a")]).warnings()
-    assert "InterCode's files have other ids; replay that one with --intercode-agent=repl" in line
+    assert (
+        "InterCode's files have other ids; replay that one with --intercode-agent=replay:FILE"
+        in line
+    )
     assert _compared([intercodes], [intercodes]).warnings() == []
     [line] = _compared([_row("a")], [_row("b")]).warnings()
     assert line == "no task is in both runs: tasks are matched by env, suite and id"

@@ -467,7 +467,8 @@ def test_what_is_no_agent(agent: Any, message: str) -> None:
     [
         (
             "bahs",
-            r"run_rollouts\('bahs'\): there is no .* Did you mean 'bash'\? Allowed: the suites",
+            r"run_rollouts\('bahs'\): there is no .* Did you mean 'bash'\? Allowed: the suites "
+            "bash, ",
         ),
         ("nothing.yaml", "nothing.yaml"),
         (7, r"run_rollouts\(\): tasks has to be a name, a path or an iterable of tasks, not int"),
@@ -551,7 +552,9 @@ def test_arguments_of_an_agent_that_is_named(
 def test_closed_sandboxes_are_refused(use: Callable[[SandboxProvider], object]) -> None:
     with SandboxProvider(SandboxSettings("bubblewrap")) as provider:
         pass
-    with pytest.raises(ConfigurationError, match="provider: this SandboxProvider is closed; "):
+    with pytest.raises(
+        ConfigurationError, match="provider: this SandboxProvider is closed; create an"
+    ):
         use(provider)
 
 

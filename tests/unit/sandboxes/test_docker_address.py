@@ -102,7 +102,8 @@ def test_contexts_lead_to_their_hosts() -> None:
     [
         (
             "bgi",
-            r"no such Docker context in .*Did you mean 'big'\? Contexts: default, big, half\.",
+            r"there is no such Docker context in .*Did you mean 'big'\? "
+            r"Contexts: default, big, half\.",
         ),
         ("half", r"cert\.pem is missing; ca\.pem, cert\.pem and key\.pem must be"),
     ],
@@ -171,7 +172,10 @@ def test_the_engine_is_that_of_the_docker_command(monkeypatch: pytest.MonkeyPatc
 def test_a_current_context_that_is_of_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
     write_context("big", "ssh://ada@big")
     use_context("bgi")
-    message = r"current context is 'bgi', but .* Contexts: default, big\."
+    message = (
+        r"current context is 'bgi', but there is no such Docker context in .* "
+        r"Contexts: default, big\."
+    )
     with pytest.raises(ConfigurationError, match=message):
         find_address()
     with pytest.raises(EngineUnavailable, match=message):

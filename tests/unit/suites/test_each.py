@@ -57,7 +57,10 @@ rows:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("each: {workdir: '/{nmber}'}", "each: the pattern '/{nmber}' names a field that does not"),
+        (
+            "each: {workdir: '/{nmber}'}",
+            "each: the pattern '/{nmber}' names a field that does not exist",
+        ),
         ("query: '{hnt}'", "the query pattern '{hnt}' names a field that does not exist: 'hnt'."),
         ("each: {workdri: x}", "workdri: there is no such field. Did you mean 'workdir'?"),
         ("each: {workdir: '{number}'}", "workdir: an absolute path is needed"),

@@ -348,7 +348,10 @@ def test_each_dataset_comes_from_its_repository(
     ("arguments", "message"),
     [
         (["fetch"], "the following arguments are required: NAME"),
-        (["fetch", "spidr"], "spidr: there is no such dataset. Allowed: *. Did you mean 'spider'?"),
+        (
+            ["fetch", "spidr"],
+            "spidr: there is no such dataset. Allowed: nl2bash, *. Did you mean 'spider'?",
+        ),
         (["fetch", "apps"], "apps: InterCode's repository contains no rows of APPS"),
         (["fetch", "mbpp", "--url", "ftp://x"], "an address with http:// or https:// is needed"),
         (["fetch", "mbpp", "--base-image", "x"], "the form NAME=REPLACEMENT is needed"),

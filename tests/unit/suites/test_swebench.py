@@ -241,7 +241,10 @@ def test_a_variant_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"patch": ...}, "the column 'patch' is missing. Did you mean 'test_patch'? Its columns"),
+        (
+            {"patch": ...},
+            "the column 'patch' is missing. Did you mean 'test_patch'? Its columns are:",
+        ),
         ({"patch": ""}, "patch: is empty"),
         ({"patch": 3}, "patch: a text is needed, not 3"),
         (

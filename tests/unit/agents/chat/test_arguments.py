@@ -186,7 +186,11 @@ def test_ones_own_templates_replace_ours_by_name(tmp_path: Path) -> None:
         ("observation.txt", "$turns_left", "it has no $observation"),
         ("raect.txt", "x", "raect.txt: there is no template with this name. Allowed:"),
         ("raect.txt", "x", "Did you mean 'react'?"),
-        ("notes.md", "x", "the folder contains no templates; copy those that you want to change"),
+        (
+            "notes.md",
+            "x",
+            "the folder contains no templates; copy those that you want to change with",
+        ),
     ],
 )
 def test_a_wrong_template_is_said(tmp_path: Path, name: str, text: str, said: str) -> None:

@@ -422,7 +422,7 @@ def test_no_agent_is_in_the_folder_of_the_solution(
     folder = copy("harbor/greeting")
     shutil.rmtree(folder / "environment")
     (folder / "environment").symlink_to(target)
-    with pytest.raises(SuiteError, match=r"environment: leads to .*, which the agent must not"):
+    with pytest.raises(SuiteError, match=r"environment: leads to .*, which the agent must not see"):
         folder_tasks(folder)
 
 

@@ -101,7 +101,10 @@ def test_hosts_are_compared_in_one_form() -> None:
             "[verifier]\nenvironment_mode = 'shared'\n[verifier.environment]",
             r"verifier: environment_mode = 'shared' excludes \[verifier.environment\]",
         ),
-        ("artifacts = [{source = '/a/../b'}]", r"artifacts.0.*source: '/a/../b': '..' is not"),
+        (
+            "artifacts = [{source = '/a/../b'}]",
+            r"artifacts.0.*source: '/a/../b': '..' is not allowed",
+        ),
         ("artifacts = [{source = '/a', destination = '/b'}]", "a relative path without"),
         ("artifacts = [{source = '/a', destination = 'manifest.json'}]", "Harbor's own list"),
         ("artifacts = [{source = 'a', service = 'db'}]", "in another service must be absolute"),
