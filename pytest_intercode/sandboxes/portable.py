@@ -185,22 +185,32 @@ def run_installer(purpose: str, *words: str) -> None:
         if executable is None:
             raise FetchError(f"{purpose}: {program} is needed, but is not on the PATH")
         line = [executable, *arguments]
-    label = f"{purpose}: {program} {arguments[0]}"
-    result = _run(label, line)
-    if result.returncode:
-        raise FetchError(f"{label} failed: {find_reason(result.stderr, result.stdout)}")
+    _run(f"{purpose}: {program} {arguments[0]}", line)
 
 
 def _run(
-    label: str, line: Sequence[str], timeout: float = _INSTALL_TIMEOUT
-) -> subprocess.CompletedProcess[str]:
-    """Run a program, without input; its error messages begin with a label."""
+    label: str, line: Sequence[str], *, timeout: float = _INSTALL_TIMEOUT, check: bool = True
+) -> str:
+    """Run a program without input, and return its output.
+
+    Args:
+        label: what error messages begin with.
+        line: the words of its command line.
+        timeout: seconds that it has.
+        check: whether a status other than 0 is an error.
+
+    Raises:
+        FetchError: it cannot be run, takes too long, or failed.
+    """
     try:
-        return subprocess.run(
+        result = subprocess.run(
             line, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise FetchError(f"{label} failed: {error}") from None
+    if check and result.returncode:
+        raise FetchError(f"{label} failed: {find_reason(result.stderr, result.stdout)}")
+    return result.stdout
 
 
 def find_reason(errors: str, output: str = "") -> str:
@@ -257,7 +267,7 @@ def copy_python(target: Path, mount_path: str, programs: Iterable[Path] = ()) ->
     write_wrapper(part / "bin" / "python3", mount_path, "python")
     words = ("-q", "--invalidation-mode", "unchecked-hash", str(library))
     # Its status does not count: it is not 0 if a single module of the library cannot be compiled.
-    _run("Python: compileall", [sys.executable, "-m", "compileall", *words])
+    _run("Python: compileall", [sys.executable, "-m", "compileall", *words], check=False)
     _end(part, target)
 
 
@@ -323,5 +333,8 @@ def _find_libraries(programs: Iterable[Path]) -> set[Path]:
     """
     if shutil.which("ldd") is None:
         return set()
-    outputs = (_run(f"ldd {path}", ["ldd", str(path)], _LDD_TIMEOUT).stdout for path in programs)
-    return {Path(name) for output in outputs for name in _LIBRARY.findall(output)}
+    libraries: set[Path] = set()
+    for path in programs:  # ldd fails for one that needs no library
+        output = _run(f"ldd {path}", ["ldd", str(path)], timeout=_LDD_TIMEOUT, check=False)
+        libraries.update(map(Path, _LIBRARY.findall(output)))
+    return libraries

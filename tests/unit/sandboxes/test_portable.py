@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.core.platforms import Platform
 from pytest_intercode.errors import FetchError
 from pytest_intercode.sandboxes import portable
-from pytest_intercode.sandboxes.portable import copy_program, find_reason, write_program
+from pytest_intercode.sandboxes.portable import (
+    LinuxPython,
+    copy_program,
+    find_reason,
+    install_wheels,
+    write_program,
+)
 
 VERSIONS = ", ".join(f"1.{number}.0" for number in range(200))
 
@@ -55,6 +62,16 @@ def test_the_reason_is_in_the_line(errors: str, output: str, reason: str) -> Non
     assert "\n" not in line
     assert "loosen" not in line
     assert len(line) < 1500
+
+
+@pytest.mark.parametrize("python", [None, LinuxPython(Platform("arm64"), "3.11.2", "2.36")])
+def test_packages_that_pip_cannot_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: LinuxPython | None
+) -> None:
+    """For the Python of this process, and for another one."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(FetchError, match=r"^the test: pip install failed: .*no-such-package"):
+        install_wheels("the test", ["no-such-package"], tmp_path / "site", python)
 
 
 def test_a_machine_without_ldd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
